@@ -6,6 +6,7 @@
 #define TERN_BASE_BUF_H
 
 #include "base/err.h"
+#include <stdarg.h>
 #include <stddef.h>
 
 struct buf {
@@ -22,6 +23,7 @@ void buf_append(struct buf *b, const void *data, size_t n_bytes);
 void buf_puts(struct buf *b, const char *s);
 void buf_putc(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) TERN_PRINTF(2, 3);
+void buf_vprintf(struct buf *b, const char *fmt, va_list ap) TERN_PRINTF(2, 0);
 char *buf_detach(struct buf *b); /* hands the malloc'ed bytes to the caller; b is empty again */
 /* Whole file into b, at most max_bytes (ERR_TOO_LARGE beyond). */
 int buf_read_file(struct buf *b, const char *path, size_t max_bytes, struct err *e);

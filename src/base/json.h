@@ -34,12 +34,16 @@ int json_next(const struct json *object, size_t *it, const char **key, size_t *k
 /* Serialises a value (compact) with the writer below. */
 void json_dump(const struct json *v, struct buf *out);
 
-/* ---- writer ---- commas and colons are placed by it; misuse trips an assertion in debug builds ---- */
+/* ---- writer ---- commas and colons are placed by it; misuse trips an assertion in
+ * debug builds and marks the buffer as failed in release builds ---- */
 #define JSON_WRITER_DEPTH 64
 struct json_writer {
     struct buf *out;
     int depth;
     uint64_t need_comma; /* one bit a level */
+    uint64_t in_object;  /* one bit a level: object or array */
+    int have_key;        /* a key waits for its value */
+    int done;            /* the top-level value is complete */
 };
 void json_w_init(struct json_writer *w, struct buf *out);
 void json_w_object(struct json_writer *w);      /* { */
@@ -47,6 +51,7 @@ void json_w_object_end(struct json_writer *w);  /* } */
 void json_w_array(struct json_writer *w);       /* [ */
 void json_w_array_end(struct json_writer *w);   /* ] */
 void json_w_key(struct json_writer *w, const char *key);
+void json_w_keyn(struct json_writer *w, const char *key, size_t n_bytes);
 void json_w_string(struct json_writer *w, const char *s);                      /* NULL writes null */
 void json_w_stringn(struct json_writer *w, const char *s, size_t n_bytes);     /* bad UTF-8 -> U+FFFD */
 void json_w_int(struct json_writer *w, int64_t v);
