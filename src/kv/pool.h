@@ -37,13 +37,26 @@ int kv_pool_refcount(const struct kv_pool *p, int32_t block);
 /* Identity of a prefix besides its tokens: a tagged byte string ("salt\0…", "model\0…"); enters the first block. */
 struct kv_extra { const void *data; size_t n_bytes; };
 
-/* Longest cached prefix of tokens[0..n_tokens), whole blocks only, at most (n_tokens - 1) / 16 blocks. Takes a
+/* The longest cached prefix, without taking references and without counting: for a caller that must first see whether
+ * the rest fits. *n_idle (may be NULL) = how many of the blocks found are free now, so that taking them uses up free
+ * blocks. kv_pool_take_hits then references them; kv_pool_count_lookup adds to queries_tokens and hits_tokens. */
+int kv_pool_match(const struct kv_pool *p, const int32_t *tokens, int n_tokens, const struct kv_extra *extra,
+                  int32_t *out, int *n_idle);
+void kv_pool_take_hits(struct kv_pool *p, const int32_t *blocks, int n);
+void kv_pool_count_lookup(struct kv_pool *p, int n_tokens, int n_hit_blocks);
+/* All three in one: longest cached prefix of tokens[0..n_tokens), whole blocks only, at most (n_tokens - 1) / 16 blocks. Takes a
  * reference on each block found, writes their ids; returns the number of blocks. */
 int kv_pool_lookup(struct kv_pool *p, const int32_t *tokens, int n_tokens, const struct kv_extra *extra, int32_t *out);
 /* Marks block number `index` (full, computed) of a sequence as cached. `parent` is the block before it (-1 for index 0). */
 void kv_pool_cache(struct kv_pool *p, int32_t block, int32_t parent, int index, const int32_t *block_tokens,
                    const struct kv_extra *extra);
+int kv_pool_is_cached(const struct kv_pool *p, int32_t block); /* has a hash */
 int kv_pool_reset_cache(struct kv_pool *p); /* 0, or ERR_BUSY while any block is in use */
 int kv_pool_check_integrity(const struct kv_pool *p, struct err *e); /* debug builds call it when idle */
+
+/* Tests: reorders the free queue (all blocks must be free), so that tables are not in physical order; and keeps only
+ * `bits` bits of every hash (nothing may be cached yet), so that different prefixes collide. */
+void kv_pool_shuffle(struct kv_pool *p, uint64_t seed);
+void kv_pool_weaken_hash(struct kv_pool *p, int bits);
 
 #endif
