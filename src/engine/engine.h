@@ -46,7 +46,7 @@ int sampling_params_check(const struct sampling_params *p, int vocab_size, int m
 struct engine_request {
     struct mq_node node;
     struct arena arena;
-    uint64_t id;                    /* set by engine_submit, unique in the process */
+    uint64_t id;                    /* set by engine_submit, unique in its engine, never 0 */
     const int32_t *prompt;
     int n_prompt;
     struct sampling_params params;
@@ -104,6 +104,13 @@ struct engine_options {
     int permute_blocks;             /* tests: hand out physical blocks in a shuffled order */
     const struct log *log;
 };
+
+/* Memory plan. Activations, logits and scratch buffers an engine with these options allocates: */
+uint64_t engine_activation_bytes(const struct model *m, const struct engine_options *o);
+/* KV bytes when --kv-cache-memory-bytes isn't given: utilization * min(limit, available) less weights and activations, 0
+ * if nothing is left. `available` is what may still be used (cpu_limits) before the weights are loaded. */
+uint64_t engine_kv_bytes_default(uint64_t memory_limit_bytes, uint64_t memory_available_bytes,
+                                 double gpu_memory_utilization, uint64_t weight_bytes, uint64_t activation_bytes);
 
 struct engine;
 /* Builds KV store, forward and scheduler; starts the engine thread. model must be loaded and outlive the engine. */
