@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a struct model is made of: for the files of src/model only. */
+#ifndef TERN_MODEL_INTERNAL_H
+#define TERN_MODEL_INTERNAL_H
+
+#include "model/config.h"
+#include "model/model.h"
+#include "model/weights.h"
+
+struct model {
+    char *path;                    /* no trailing slash */
+    enum act_type act;
+    const struct log *log;
+    struct model_config config;
+    struct model_generation_config generation;
+    struct checkpoint checkpoint;  /* closed by model_load */
+    struct weights weights;
+    int n_files, paddle;
+    uint64_t file_bytes;
+    enum dtype stored;             /* of the embedding, as found */
+};
+
+#endif

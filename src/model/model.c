@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* struct model: configuration, checkpoint and packed weights of one directory, and what can be said about them. */
+#include "model/internal.h"
+
+#include "base/json.h"
+#include "base/log.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+int model_open(struct model **out, const struct model_options *o, struct err *e)
+{
+    *out = NULL;
+    struct model *m = calloc(1, sizeof *m);
+    if (m == NULL || (m->path = strdup(o->path)) == NULL) {
+        model_close(m);
+        return err_set(e, ERR_NOMEM, "%s: out of memory", o->path);
+    }
+    m->act = o->act;
+    m->log = o->log;
+    for (size_t n = strlen(m->path); n > 1 && m->path[n - 1] == '/'; n--) {
+        m->path[n - 1] = '\0';
+    }
+    struct stat sb;
+    int rc = 0, tie_stated;
+    if (stat(m->path, &sb) != 0) {
+        rc = err_set(e, ERR_NOT_FOUND, "%s: %s", m->path, strerror(errno));
+    } else if (!S_ISDIR(sb.st_mode)) {
+        rc = err_set(e, ERR_INVALID, "%s: expected a model directory, found a file", m->path);
+    }
+    rc = rc < 0 ? rc : config_read(&m->config, &tie_stated, m->path, e);
+    rc = rc < 0 ? rc : config_read_generation(&m->generation, m->path, e);
+    rc = rc < 0 ? rc : checkpoint_open(&m->checkpoint, m->path, &m->config, tie_stated, e);
+    if (rc == 0) {
+        m->n_files = m->checkpoint.n_files;
+        m->paddle = m->checkpoint.paddle;
+        m->stored = m->checkpoint.embed.dtype;
+        for (int i = 0; i < m->n_files; i++) {
+            m->file_bytes += safetensors_file_bytes(m->checkpoint.files[i]);
+        }
+        rc = weights_plan(&m->weights, &m->checkpoint, &m->config, m->act, e);
+    }
+    if (rc < 0) {
+        model_close(m);
+        return rc;
+    }
+    *out = m;
+    return 0;
+}
+
+int model_load(struct model *m, const struct kernels *kernels, struct cpu_pool *pool, struct err *e)
+{
+    int rc = weights_load(&m->weights, &m->checkpoint, &m->config, m->act, kernels, pool, m->log, e);
+    if (rc < 0) {
+        err_prefix(e, "%s", m->path);
+        return rc;
+    }
+    checkpoint_close(&m->checkpoint);
+    return 0;
+}
+
+void model_close(struct model *m)
+{
+    if (m == NULL) {
+        return;
+    }
+    checkpoint_close(&m->checkpoint);
+    weights_fini(&m->weights);
+    free(m->path);
+    free(m);
+}
+
+const struct model_config *model_config(const struct model *m)
+{
+    return &m->config;
+}
+
+const struct model_generation_config *model_generation(const struct model *m)
+{
+    return &m->generation;
+}
+
+const char *model_path(const struct model *m)
+{
+    return m->path;
+}
+
+enum act_type model_act(const struct model *m)
+{
+    return m->act;
+}
+
+uint64_t model_weight_bytes(const struct model *m)
+{
+    return m->weights.memory_bytes;
+}
+
+uint64_t model_weight_bytes_per_token(const struct model *m)
+{
+    return m->weights.bytes_per_token;
+}
+
+uint64_t model_n_params(const struct model *m)
+{
+    return m->weights.n_params;
+}
+
+const char *model_layout_name(const struct model *m)
+{
+    return m->paddle ? "Paddle" : "Hugging Face";
+}
+
+const char *model_numerics_id(const struct model *m)
+{
+    return m->weights.numerics_id;
+}
+
+static const char *stored_name(enum dtype d)
+{
+    return d == DTYPE_BF16 ? "bfloat16" : d == DTYPE_F16 ? "float16" : "float32";
+}
+
+static void describe_json(const struct model *m, struct buf *out)
+{
+    const struct model_config *c = &m->config;
+    struct json_writer w;
+    json_w_init(&w, out);
+    json_w_object(&w);
+    json_w_kstring(&w, "path", m->path);
+    json_w_kstring(&w, "architecture", c->architecture);
+    json_w_kstring(&w, "layout", model_layout_name(m));
+    json_w_kint(&w, "files", m->n_files);
+    json_w_kint(&w, "file_bytes", (int64_t)m->file_bytes);
+    json_w_kstring(&w, "stored_dtype", stored_name(m->stored));
+    json_w_kstring(&w, "dtype", m->act == ACT_BF16 ? "bfloat16" : "float32");
+    json_w_kint(&w, "parameters", (int64_t)m->weights.n_params);
+    json_w_kint(&w, "packed_weight_bytes", (int64_t)m->weights.memory_bytes);
+    json_w_kint(&w, "weight_bytes_per_token", (int64_t)m->weights.bytes_per_token);
+    json_w_kint(&w, "vocab_size", c->vocab_size);
+    json_w_kint(&w, "hidden_size", c->hidden_size);
+    json_w_kint(&w, "intermediate_size", c->intermediate_size);
+    json_w_kint(&w, "num_hidden_layers", c->n_layers);
+    json_w_kint(&w, "num_attention_heads", c->n_heads);
+    json_w_kint(&w, "num_key_value_heads", c->n_kv_heads);
+    json_w_kint(&w, "head_dim", c->head_dim);
+    json_w_kint(&w, "max_position_embeddings", c->max_position_embeddings);
+    json_w_kdouble(&w, "rope_theta", c->rope_theta);
+    json_w_kdouble(&w, "rms_norm_eps", (double)c->rms_norm_eps);
+    json_w_kbool(&w, "tie_word_embeddings", c->tied);
+    if (m->weights.numerics_id[0] != '\0') {
+        json_w_kstring(&w, "numerics_id", m->weights.numerics_id);
+    }
+    json_w_object_end(&w);
+}
+
+void model_describe(const struct model *m, struct buf *out, int json)
+{
+    const struct model_config *c = &m->config;
+    if (json) {
+        describe_json(m, out);
+        return;
+    }
+    buf_printf(out, "path:          %s\n", m->path);
+    buf_printf(out, "architecture:  %s (dense), %s layout, %d file%s of %.1f MB\n", c->architecture, model_layout_name(m),
+               m->n_files, m->n_files == 1 ? "" : "s", (double)m->file_bytes / 1e6);
+    buf_printf(out, "parameters:    %llu, stored as %s, computed in %s\n", (unsigned long long)m->weights.n_params,
+               stored_name(m->stored), m->act == ACT_BF16 ? "bfloat16" : "float32");
+    buf_printf(out, "shape:         %d layers, hidden %d, intermediate %d, heads %d/%d of %d, vocabulary %d, %s head\n",
+               c->n_layers, c->hidden_size, c->intermediate_size, c->n_heads, c->n_kv_heads, c->head_dim, c->vocab_size,
+               c->tied ? "tied" : "untied");
+    buf_printf(out, "positions:     %d, rope_theta %g, rms_norm_eps %g\n", c->max_position_embeddings, c->rope_theta,
+               (double)c->rms_norm_eps);
+    buf_printf(out, "weights:       %.1f MB packed, %.1f MB read per token\n", (double)m->weights.memory_bytes / 1e6,
+               (double)m->weights.bytes_per_token / 1e6);
+}
