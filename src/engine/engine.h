@@ -46,7 +46,8 @@ int sampling_params_check(const struct sampling_params *p, int vocab_size, int m
 struct engine_request {
     struct mq_node node;
     struct arena arena;
-    uint64_t id;                    /* set by engine_submit, unique in its engine, never 0 */
+    uint64_t id;                    /* unique in its engine, never 0. Left 0, engine_submit sets it; whoever will abort
+                                     * takes it from engine_new_id first: after a submit the request isn't his to read */
     const int32_t *prompt;
     int n_prompt;
     struct sampling_params params;
@@ -118,6 +119,7 @@ int engine_open(struct engine **out, const struct model *m, const struct kernels
                 const struct engine_options *o, struct err *e);
 void engine_close(struct engine *en); /* aborts what runs, joins the thread */
 
+uint64_t engine_new_id(struct engine *en); /* thread-safe */
 /* Thread-safe. Takes ownership of r on success; on failure r is still the caller's. ERR_TOO_LARGE for a prompt that
  * can't fit, ERR_CANCELED when draining. */
 int engine_submit(struct engine *en, struct engine_request *r, struct err *e);

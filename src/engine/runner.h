@@ -17,7 +17,6 @@ struct runner_ops {
     uint64_t block_bytes;          /* of one block, all layers: for the statistics */
     const struct kernels *kernels; /* argmax and logsumexp */
     struct cpu_pool *pool;         /* samples rows in parallel; NULL: on the engine thread */
-    int max_rows, max_logits;      /* of one run; 0: what engine_max_logits and max_num_batched_tokens say */
 };
 
 /* engine_open without a model. kv_cache_bytes and n_blocks_override of `o` are ignored: ops->n_blocks counts. */

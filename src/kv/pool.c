@@ -247,6 +247,11 @@ void kv_pool_stats(const struct kv_pool *p, struct kv_pool_stats *out)
     out->evictions = p->evictions;
 }
 
+int kv_pool_n_free(const struct kv_pool *p)
+{
+    return p->n_free;
+}
+
 double kv_pool_usage(const struct kv_pool *p)
 {
     return 1.0 - (double)p->n_free / (double)(p->n_blocks - 1);

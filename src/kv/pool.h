@@ -27,6 +27,7 @@ struct kv_pool_stats {
 int kv_pool_open(struct kv_pool **out, int n_blocks, int enable_prefix_cache, uint64_t hash_seed, struct err *e);
 void kv_pool_close(struct kv_pool *p);
 void kv_pool_stats(const struct kv_pool *p, struct kv_pool_stats *out);
+int kv_pool_n_free(const struct kv_pool *p);
 double kv_pool_usage(const struct kv_pool *p); /* 1 - free / (n_blocks - 1) */
 
 int kv_pool_alloc(struct kv_pool *p, int n, int32_t *out); /* all or nothing: 0 or ERR_BUSY; refcount 1 each */
