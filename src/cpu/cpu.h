@@ -4,6 +4,7 @@
 #define TERN_CPU_CPU_H
 
 #include "base/err.h"
+#include <stddef.h>
 #include <stdint.h>
 
 /* Ordered: a higher level includes all lower ones of its architecture. */
@@ -33,9 +34,14 @@ struct cpu_limits {
     uint64_t memory_available_bytes; /* what may still be used: reclaimable page cache counts as free */
 };
 int cpu_limits_read(struct cpu_limits *out, struct err *e);
+/* The same with /proc and /sys looked up below `root` ("" = the real ones): what tests call on made-up trees. */
+int cpu_limits_read_at(struct cpu_limits *out, const char *root, struct err *e);
 
 /* Sets flush-to-zero and denormals-are-zero for the calling thread (every compute thread does). */
 void cpu_set_numeric_mode(void);
+/* The calling thread's mode as a word, to put back later (cpu_pool_run does so for its caller). */
+uint64_t cpu_numeric_mode_save(void);
+void cpu_numeric_mode_restore(uint64_t mode);
 
 /* Big allocations: anonymous, zeroed, on huge pages where allowed, page-aligned. NULL when refused. */
 void *cpu_big_alloc(size_t n_bytes);

@@ -10,7 +10,8 @@
 struct cpu_pool;
 typedef void cpu_task(void *arg, int worker, int n_workers);
 
-/* cpu_ids: one CPU per worker to bind to (NULL: no binding). Binding that the OS refuses is not an error. */
+/* cpu_ids: one CPU per worker to bind to (NULL: no binding). Binding that the OS refuses is not an error.
+ * Worker 0 is bound too: a thread's first cpu_pool_run binds that thread to cpu_ids[0], for good. */
 int cpu_pool_open(struct cpu_pool **out, int n_workers, const int *cpu_ids, struct err *e);
 void cpu_pool_close(struct cpu_pool *p);
 int cpu_pool_size(const struct cpu_pool *p);

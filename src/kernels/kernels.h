@@ -35,7 +35,8 @@
  *   positions that are not visible have p_j = 0 and v_j = 0 by selection (their memory may hold NaN).
  *   Then acc[d] += +0.0f (so that a zero has one sign). Partitions are merged in ascending order:
  *     M' = max(M, m); a = exp(M - M'); b = exp(m - M'); L = fma(l, b, L * a); A[d] = fma(acc[d], b, A[d] * a)
- *   starting from the first partition's (m, l, acc) itself. Result: round(A[d] / L).
+ *   starting from the first partition's (m, l, acc) itself; a later one with m = -inf (nothing visible) is passed
+ *   over. Result: round(A[d] / L).
  */
 #ifndef TERN_KERNELS_KERNELS_H
 #define TERN_KERNELS_KERNELS_H
