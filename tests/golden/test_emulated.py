@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""T14: other machines under qemu-user. The text is that of this machine; below the floor it is one line and exit 1."""
+import os
+import pathlib
+import shutil
+
+import pytest
+import ternlib
+from ternlib import generate
+
+IDS = [688, 389, 146, 1009, 152, 764, 1034]
+X86 = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
+ARM = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+ARM_TERN = os.environ.get("TERN_AARCH64", str(pathlib.Path(ternlib.TERN).parent.parent / "build-aarch64" / "tern"))
+ARM_ROOT = os.environ.get("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu")
+
+needs_x86 = pytest.mark.skipif(not X86, reason="qemu-x86_64 is not here")
+needs_arm = pytest.mark.skipif(not ARM or not os.path.exists(ARM_TERN),
+                               reason="qemu-aarch64 or the arm64 build is not here (set TERN_AARCH64)")
+
+
+def native(shared, dtype, extra=()):
+    return generate(shared / "fixtures" / "dense-head96", IDS, 8, dtype=dtype, logprobs=2, extra=extra)[0]
+
+
+@needs_x86
+@pytest.mark.parametrize("cpu", ["qemu64", "core2duo"])
+def test_below_the_floor_is_one_line_and_exit_1(shared, cpu):
+    r = ternlib.run("generate", shared / "fixtures" / "dense-head96", "--prompt-ids", "5", "--max-tokens", 1,
+                    wrapper=(X86, "-cpu", cpu), timeout=60)
+    assert r.returncode == 1, (r.returncode, r.stderr)
+    lines = [x for x in r.stderr.decode().splitlines() if not x.startswith("qemu-x86_64: warning")]
+    assert len(lines) == 1 and "needs" in lines[0], r.stderr
+
+
+@needs_x86
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("cpu", ["Nehalem", "IvyBridge", "Haswell"])
+def test_x86_machines_give_the_text_of_this_one(shared, cpu, dtype):
+    """No AVX, AVX without AVX2, AVX2 without AVX-512."""
+    out, _ = generate(shared / "fixtures" / "dense-head96", IDS, 8, dtype=dtype, logprobs=2,
+                      wrapper=(X86, "-cpu", cpu), timeout=120)
+    want = native(shared, dtype)
+    assert (out["token_ids"], out["logprobs"]) == (want["token_ids"], want["logprobs"])
+
+
+@needs_x86
+def test_a_level_the_machine_lacks_is_refused(shared):
+    r = ternlib.run("generate", shared / "fixtures" / "dense-head96", "--prompt-ids", "5", "--cpu-mask", "avx2",
+                    wrapper=(X86, "-cpu", "Nehalem"), timeout=60)
+    assert r.returncode == 1
+    assert "needs" in r.stderr.decode() and "avx2" in r.stderr.decode().lower()
+
+
+@needs_arm
+@pytest.mark.parametrize("level", ["scalar", "neon"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("cpu", ["cortex-a72", "max"])
+def test_arm_machines_give_the_text_of_this_one(shared, monkeypatch, cpu, dtype, level):
+    want = native(shared, dtype)
+    monkeypatch.setattr(ternlib, "TERN", ARM_TERN)
+    out, _ = generate(shared / "fixtures" / "dense-head96", IDS, 8, dtype=dtype, logprobs=2,
+                      extra=["--cpu-mask", level], wrapper=(ARM, "-cpu", cpu, "-L", ARM_ROOT), timeout=120)
+    assert (out["token_ids"], out["logprobs"]) == (want["token_ids"], want["logprobs"])
