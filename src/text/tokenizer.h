@@ -19,8 +19,11 @@ int tokenizer_max_chars_per_token(const struct tokenizer *t); /* longest piece, 
 int32_t tokenizer_id(const struct tokenizer *t, const char *piece); /* exact piece or special string; -1 if none */
 /* Named specials of tokenizer_config.json: "bos_token", "eos_token", "cls_token", "sep_token", …: NULL if absent. */
 const char *tokenizer_named(const struct tokenizer *t, const char *name);
+/* Walks them all: start with *it = 0; returns 1 and fills both, 0 at the end. */
+int tokenizer_named_next(const struct tokenizer *t, size_t *it, const char **name, const char **value);
 int32_t tokenizer_eos_id(const struct tokenizer *t);      /* -1 if none */
 int32_t tokenizer_sep_id(const struct tokenizer *t);      /* <|end_of_sentence|>, -1 if none */
+int tokenizer_is_byte(const struct tokenizer *t, int32_t id);    /* a byte-fallback piece */
 int tokenizer_is_special(const struct tokenizer *t, int32_t id); /* hidden by skip_special_tokens */
 /* Bytes the id decodes to (▁ as space; a byte token as its byte; specials as their string). Borrowed. */
 const char *tokenizer_piece(const struct tokenizer *t, int32_t id, size_t *n_bytes);
