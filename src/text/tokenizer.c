@@ -184,6 +184,9 @@ static int add_token(struct tokenizer *t, const char *file, const char *s, size_
             return err_set(e, ERR_FORMAT, "%s: id %lld is \"%s\", expected \"%s\" as elsewhere", file,
                            (long long)id, s, k->raw);
         }
+        if (k->matched && trie_add(&t->specials, k->raw, k->n_raw, -1)) {
+            return out_of_memory(e); /* the id's old string is no token any more */
+        }
         k->raw = k->text = arena_strndup(&t->arena, s, n);
         k->n_raw = k->n_text = (uint32_t)n;
         k->special = 0;
