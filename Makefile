@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+# A thin front for CMake: `make help` lists what there is. Everything lands in build/ (release) or
+# build-<preset>/; the release binary is build/tern.
+
+PORT ?= 8000
+HOST ?= 127.0.0.1
+MODEL ?= models/tern-poet
+PREFIX ?= /usr/local
+SOAK_SECONDS ?= 600
+FUZZ_SECONDS ?= 60
+
+C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h')
+
+all: ## build the release binary, build/tern
+	tools/install-deps.sh build
+	cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+	cmake --build --preset release
+
+run: ## build, then serve the small model that ships (PORT=8000 MODEL=models/tern-poet)
+	tools/install-deps.sh build run
+	cmake --preset release
+	cmake --build --preset release
+	HOST=$(HOST) PORT=$(PORT) MODEL='$(MODEL)' exec tools/run.sh
+
+test: ## build and run every test; ends with a summary
+	tools/install-deps.sh build test
+	cmake --preset release
+	cmake --build --preset release
+	tools/run-tests build
+
+asan ubsan tsan: ## unit and kernel tests under a sanitizer
+	tools/install-deps.sh build test
+	cmake --preset $@
+	cmake --build --preset $@
+	tools/run-tests build-$@ -L 'unit|kernels|fuzz'
+
+debug: ## debug build with integrity checks, in build-debug/
+	tools/install-deps.sh build test
+	cmake --preset debug
+	cmake --build --preset debug
+
+arm64-test: ## cross build for arm64 and its unit tests under qemu
+	tools/install-deps.sh build test arm64
+	cmake --preset arm64
+	cmake --build --preset arm64
+	tools/run-tests build-arm64 -L 'unit|kernels'
+
+fuzz: ## every fuzz target for FUZZ_SECONDS each
+	tools/install-deps.sh build test fuzz
+	cmake --preset fuzz
+	cmake --build --preset fuzz
+	tools/run-fuzz build-fuzz $(FUZZ_SECONDS)
+
+soak: ## random requests, aborts and slow readers under ASan, then TSan, for SOAK_SECONDS in all
+	tools/install-deps.sh build test
+	cmake --preset asan
+	cmake --build --preset asan --target tern
+	cmake --preset tsan
+	cmake --build --preset tsan --target tern
+	python3 tests/soak/soak.py --tern build-asan/tern --seconds $$(($(SOAK_SECONDS) / 2))
+	python3 tests/soak/soak.py --tern build-tsan/tern --seconds $$(($(SOAK_SECONDS) / 2))
+
+bench: all ## speed and the machine's limits
+	tools/run-bench
+
+fmt: ## format the sources
+	tools/install-deps.sh lint
+	clang-format -i $(C_FILES)
+
+lint: ## format, layers, headers, clang-tidy, cppcheck, shellcheck
+	tools/install-deps.sh build test lint
+	cmake --preset release
+	tools/lint build
+
+install: all ## install under PREFIX (DESTDIR is honoured)
+	cmake --install build --prefix $(PREFIX)
+
+clean: ## remove every build directory
+	rm -rf build build-*
+
+help: ## this list
+	@awk -F': .*## |: ## ' '/^[a-z][a-z0-9 -]*:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
+
+.PHONY: all run test asan ubsan tsan debug arm64-test fuzz soak bench fmt lint install clean help
