@@ -50,7 +50,7 @@ struct scan {
     uint64_t in_object[DEPTH_LIMIT / 64]; /* one bit a level: '{' or '[' */
     struct buf edited;                    /* copy with the edits so far; used when n_edits > 0 */
     size_t copied;                        /* text[0..copied) is in `edited` */
-    int name_edits, number_edits;
+    int name_edits, value_edits;
     struct err *e;
 };
 
@@ -144,6 +144,13 @@ static int scan_escape(struct scan *s, int is_name)
             return fail_at(s, at, "lone surrogate in \\uXXXX escape");
         }
         s->pos += 6;
+        uint32_t cp = 0x10000u + ((uint32_t)(unit - 0xD800) << 10) + (uint32_t)(low - 0xDC00);
+        if ((cp & 0xF800) == 0xD800) { /* json-c takes the low half of U+xD8xx..U+xDFxx for a lone surrogate */
+            char utf8[5] = {0};
+            utf8_encode(cp, utf8);
+            edit(s, at, s->pos, utf8);
+            s->value_edits = 1;
+        }
     } else if (is_name && unit <= 1) {
         edit(s, at, s->pos, unit == 0 ? "\\u00010" : "\\u00011");
         s->name_edits = 1;
@@ -260,7 +267,7 @@ static int scan_number(struct scan *s)
     }
     if (integer && !fits_int64(s->text + digits, n_digits, negative)) {
         edit(s, s->pos, s->pos, ".0");
-        s->number_edits = 1;
+        s->value_edits = 1;
     }
     return 0;
 }
@@ -394,7 +401,7 @@ static int scan_document(struct scan *s)
             return rc;
         }
     }
-    if (s->name_edits || s->number_edits) {
+    if (s->name_edits || s->value_edits) {
         edit(s, s->n_bytes, s->n_bytes, "");
     }
     return s->edited.failed ? err_set(s->e, ERR_NOMEM, "JSON: out of memory") : 0;
@@ -498,7 +505,7 @@ int json_parse(struct json **out, const char *text, size_t n_bytes, int max_dept
     struct json_object *o = NULL;
     int rc = scan_document(&s);
     if (rc == 0) {
-        int edited = s.name_edits || s.number_edits;
+        int edited = s.name_edits || s.value_edits;
         rc = build(&o, edited ? s.edited.data : text, edited ? s.edited.len : n_bytes, e);
     }
     if (rc == 0 && s.name_edits && decode_names(o) != 0) {
