@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The compiled plan: at open the model becomes a flat array of steps, each with its function, matrix and norm weights
+ * chosen. All workers walk the array together, with one barrier after each step that asks for it.
+ *
+ *   start                     embedding rows, RoPE rows, KV tile addresses of all layers
+ *   per layer:
+ *     norm_rows               skipped for few rows: then each worker norms them all for itself, which is less work
+ *     qkv                     than a barrier (norm), GEMM + RoPE + K/V write
+ *     attention               items of attend.c
+ *     merge                   skipped when no item was split
+ *     o                       x += att Wo
+ *     norm_rows, swiglu       as above: norm, silu(h Wg) * (h Wu)
+ *     down                    x += ff Wd
+ *   final_norm, head          only the rows that want logits or hidden states
+ *
+ * GEMM work is cut over output columns when rows are few (a worker streams one contiguous range of the matrix),
+ * else into row blocks x column panels that workers take from a counter. It is never cut over K, and no kernel's
+ * result depends on the cut, so neither do the bits. Nothing is allocated here after plan_open. */
+#include "model/attend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PRIVATE_NORM_ROWS 4  /* up to here every worker norms all rows itself */
+#define STATIC_ROWS 32       /* up to here columns are cut evenly; beyond, tasks are taken from a counter */
+#define BLOCK_ROWS 128       /* rows of a task */
+#define PANEL_BYTES (256u << 10) /* weights of a task: stay in the second-level cache while rows pass by */
+
+struct plan_step;
+typedef int plan_run_step(struct plan *p, const struct plan_step *s, int worker, int n_workers); /* 1: barrier */
+
+struct plan_step {
+    plan_run_step *run;
+    int layer;
+    const struct weight *w;
+    const float *norm;
+    int n_units;             /* what is cut: heads, tiles, tile pairs */
+    int panel_units;         /* units of a task */
+    atomic_int *next;        /* the step's counter */
+};
+
+struct plan {
+    struct forward *f;
+    struct plan_step *steps;
+    atomic_int *counters;    /* [n_steps] */
+    int n_steps;
+    struct attend attend;
+    float *rope;             /* [max_rows][head_dim] */
+    void **kv_tile;          /* [n_layers][max_rows] */
+    void *x, *h;             /* [max_rows][ld_hidden] */
+    void *q, *att;           /* [max_rows][ld_q] */
+    void *ff;                /* [max_rows][ld_inter] */
+    void *final;             /* [max_logits][ld_hidden] */
+    uint8_t *private_norm;   /* [n_workers][PRIVATE_NORM_ROWS][ld_hidden] */
+};
+
+static void carve_buffers(struct plan *p, const struct forward_dims *d, struct carver *c)
+{
+    size_t rows = (size_t)d->max_rows;
+    p->rope = carve(c, rows * (size_t)d->c->head_dim * sizeof *p->rope);
+    p->kv_tile = carve(c, (size_t)d->c->n_layers * rows * sizeof *p->kv_tile);
+    p->x = carve(c, rows * d->ld_hidden * d->elem);
+    p->h = carve(c, rows * d->ld_hidden * d->elem);
+    p->q = carve(c, rows * d->ld_q * d->elem);
+    p->att = carve(c, rows * d->ld_q * d->elem);
+    p->ff = carve(c, rows * d->ld_inter * d->elem);
+    p->final = carve(c, (size_t)d->max_logits * d->ld_hidden * d->elem);
+    p->private_norm = carve(c, (size_t)d->n_workers * PRIVATE_NORM_ROWS * d->ld_hidden * d->elem);
+    attend_carve(&p->attend, d, c);
+}
+
+void plan_count(const struct forward_dims *d, struct carver *c)
+{
+    struct plan unused;
+    carve_buffers(&unused, d, c);
+}
+
+/* ---- cutting GEMM work ---- */
+
+struct cut {
+    int next_task;           /* of the static cut: 0 not taken yet */
+    int row0, row1, unit0, unit1;
+};
+
+/* The worker's next piece of m rows x n_units. 0 when there is none. */
+static int next_cut(const struct plan_step *s, int m, int worker, int n_workers, struct cut *t)
+{
+    if (m <= STATIC_ROWS) {
+        if (t->next_task++ > 0) {
+            return 0;
+        }
+        t->row0 = 0;
+        t->row1 = m;
+        cpu_split(s->n_units, 1, worker, n_workers, &t->unit0, &t->unit1);
+        return t->unit0 < t->unit1;
+    }
+    int n_blocks = (m + BLOCK_ROWS - 1) / BLOCK_ROWS, n_panels = (s->n_units + s->panel_units - 1) / s->panel_units;
+    int task = atomic_fetch_add_explicit(s->next, 1, memory_order_relaxed);
+    if (task >= n_blocks * n_panels) {
+        return 0;
+    }
+    t->row0 = task % n_blocks * BLOCK_ROWS;
+    t->row1 = m - t->row0 < BLOCK_ROWS ? m : t->row0 + BLOCK_ROWS;
+    t->unit0 = task / n_blocks * s->panel_units;
+    t->unit1 = s->n_units - t->unit0 < s->panel_units ? s->n_units : t->unit0 + s->panel_units;
+    return 1;
+}
+
+/* ---- the steps ---- */
+
+static int run_start(struct plan *p, const struct plan_step *s, int worker, int n_workers)
+{
+    (void)s;
+    const struct forward *f = p->f;
+    const struct forward_dims *d = &f->d;
+    const struct forward_batch *b = f->in.b;
+    int begin, end;
+    cpu_split(f->in.n_rows, 1, worker, n_workers, &begin, &end);
+    for (int row = begin; row < end; row++) {
+        void *x = row_at(d, p->x, d->ld_hidden, row);
+        if (b->embed != NULL && b->embed[row] != NULL) {
+            memcpy(x, b->embed[row], (size_t)d->c->hidden_size * d->elem);
+        } else {
+            f->a->embed(x, d->ld_hidden, &f->m->weights.embed, &b->token_id[row], 1);
+        }
+        rope_row(&f->rope, b->rope_pos[row][0], p->rope + (size_t)row * (size_t)d->c->head_dim);
+        for (int layer = 0; layer < d->c->n_layers; layer++) {
+            p->kv_tile[(size_t)layer * (size_t)d->max_rows + (size_t)row] =
+                kv_store_tile(f->kv, layer, f->in.block[row], 0);
+        }
+    }
+    return 1;
+}
+
+static void norm_rows(const struct plan *p, void *out, const float *w, int begin, int end)
+{
+    const struct forward_dims *d = &p->f->d;
+    if (begin < end) {
+        p->f->a->rmsnorm(out, d->ld_hidden, row_at(d, p->x, d->ld_hidden, begin), d->ld_hidden, w, d->c->rms_norm_eps,
+                         end - begin, d->c->hidden_size);
+    }
+}
+
+static int run_norm(struct plan *p, const struct plan_step *s, int worker, int n_workers)
+{
+    int begin, end, m = p->f->in.n_rows;
+    if (m <= PRIVATE_NORM_ROWS) {
+        return 0;
+    }
+    cpu_split(m, 1, worker, n_workers, &begin, &end);
+    norm_rows(p, row_at(&p->f->d, p->h, p->f->d.ld_hidden, begin), s->norm, begin, end);
+    return 1;
+}
+
+/* The normed rows that a GEMM reads: from the step before, or made here. */
+static const void *normed(struct plan *p, const struct plan_step *s, int worker)
+{
+    const struct forward_dims *d = &p->f->d;
+    if (p->f->in.n_rows > PRIVATE_NORM_ROWS) {
+        return p->h;
+    }
+    void *own = p->private_norm + (size_t)worker * PRIVATE_NORM_ROWS * d->ld_hidden * d->elem;
+    norm_rows(p, own, s->norm, 0, p->f->in.n_rows);
+    return own;
+}
+
+static int run_qkv(struct plan *p, const struct plan_step *s, int worker, int n_workers)
+{
+    const struct forward *f = p->f;
+    const struct forward_dims *d = &f->d;
+    const void *h = normed(p, s, worker);
+    struct cut t = {0};
+    while (next_cut(s, f->in.n_rows, worker, n_workers, &t)) {
+        struct qkv_rows r = {
+            .n_heads = d->c->n_heads,
+            .n_kv_heads = d->c->n_kv_heads,
+            .head_dim = d->c->head_dim,
+            .rope = p->rope + (size_t)t.row0 * (size_t)d->c->head_dim,
+            .q = row_at(d, p->q, d->ld_q, t.row0),
+            .ldq = d->ld_q,
+            .kv_tile = p->kv_tile + (size_t)s->layer * (size_t)d->max_rows + t.row0,
+            .kv_head_bytes = kv_store_layout(f->kv)->head_bytes,
+            .slot = f->in.slot + t.row0,
+        };
+        f->a->gemm_qkv(row_at(d, h, d->ld_hidden, t.row0), d->ld_hidden, s->w, &r, t.row1 - t.row0, t.unit0, t.unit1);
+    }
+    return 1;
+}
+
+static int run_attention(struct plan *p, const struct plan_step *s, int worker, int n_workers)
+{
+    (void)n_workers;
+    attend_run(&p->attend, p->f, s->layer, p->q, p->att, s->next, worker);
+    return 1;
+}
+
+static int run_merge(struct plan *p, const struct plan_step *s, int worker, int n_workers)
+{
+    (void)s;
+    if (p->attend.n_merges == 0) {
+        return 0;
+    }
+    attend_finish(&p->attend, p->f, p->att, worker, n_workers);
+    return 1;
+}
+
+static void gemm_add(struct plan *p, const struct plan_step *s, const void *a, size_t lda, int worker, int n_workers)
+{
+    const struct forward_dims *d = &p->f->d;
+    struct cut t = {0};
+    while (next_cut(s, p->f->in.n_rows, worker, n_workers, &t)) {
+        p->f->a->gemm_add(row_at(d, p->x, d->ld_hidden, t.row0), d->ld_hidden, row_at(d, a, lda, t.row0), lda, s->w,
+                          t.row1 - t.row0, t.unit0, t.unit1);
+    }
+}
+
+static int run_o(struct plan *p, const struct plan_step *s, int worker, int n_workers)
+{
+    gemm_add(p, s, p->att, p->f->d.ld_q, worker, n_workers);
+    return 1;
+}
+
+static int run_swiglu(struct plan *p, const struct plan_step *s, int worker, int n_workers)
+{
+    const struct forward_dims *d = &p->f->d;
+    const void *h = normed(p, s, worker);
+    struct cut t = {0};
+    while (next_cut(s, p->f->in.n_rows, worker, n_workers, &t)) {
+        p->f->a->gemm_swiglu(row_at(d, p->ff, d->ld_inter, t.row0), d->ld_inter, row_at(d, h, d->ld_hidden, t.row0),
+                             d->ld_hidden, s->w, d->c->intermediate_size, t.row1 - t.row0, t.unit0, t.unit1);
+    }
+    return 1;
+}
+
+static int run_down(struct plan *p, const struct plan_step *s, int worker, int n_workers)
+{
+    gemm_add(p, s, p->ff, p->f->d.ld_inter, worker, n_workers);
+    return 1;
+}
+
+static int run_final_norm(struct plan *p, const struct plan_step *s, int worker, int n_workers)
+{
+    const struct forward *f = p->f;
+    const struct forward_dims *d = &f->d;
+    int begin, end;
+    cpu_split(f->in.n_logits, 1, worker, n_workers, &begin, &end);
+    for (int i = begin; i < end; i++) {
+        norm_rows(p, row_at(d, p->final, d->ld_hidden, i), s->norm, f->in.logit_row[i], f->in.logit_row[i] + 1);
+    }
+    cpu_split(f->in.n_hidden, 1, worker, n_workers, &begin, &end);
+    for (int i = begin; i < end; i++) {
+        norm_rows(p, row_at(d, f->hidden, (size_t)d->c->hidden_size, i), s->norm, f->in.hidden_row[i],
+                  f->in.hidden_row[i] + 1);
+    }
+    return 1;
+}
+
+static int run_head(struct plan *p, const struct plan_step *s, int worker, int n_workers)
+{
+    const struct forward *f = p->f;
+    const struct forward_dims *d = &f->d;
+    struct cut t = {0};
+    while (f->in.n_logits > 0 && next_cut(s, f->in.n_logits, worker, n_workers, &t)) {
+        f->a->gemm(f->logits + (size_t)t.row0 * f->logits_stride + (size_t)t.unit0 * TILE_N, f->logits_stride,
+                   row_at(d, p->final, d->ld_hidden, t.row0), d->ld_hidden, s->w, t.row1 - t.row0, t.unit0, t.unit1);
+    }
+    return 0;
+}
+
+/* ---- compiling ---- */
+
+static void add_step(struct plan *p, plan_run_step *run, int layer, const struct weight *w, const float *norm,
+                     int tiles_per_unit)
+{
+    struct plan_step *s = &p->steps[p->n_steps];
+    *s = (struct plan_step){.run = run, .layer = layer, .w = w, .norm = norm, .next = &p->counters[p->n_steps]};
+    if (w != NULL) {
+        size_t unit_bytes = weight_packed_bytes(w->format, TILE_N * tiles_per_unit, w->k);
+        s->n_units = (w->n + TILE_N * tiles_per_unit - 1) / (TILE_N * tiles_per_unit);
+        s->panel_units = unit_bytes < PANEL_BYTES ? (int)(PANEL_BYTES / unit_bytes) : 1;
+    }
+    p->n_steps++;
+}
+
+static void compile(struct plan *p)
+{
+    const struct weights *w = &p->f->m->weights;
+    int tiles_per_head = p->f->d.c->head_dim / TILE_N;
+    add_step(p, run_start, 0, NULL, NULL, 1);
+    for (int i = 0; i < w->n_layers; i++) {
+        const struct weights_layer *l = &w->layers[i];
+        add_step(p, run_norm, i, NULL, l->input_norm, 1);
+        add_step(p, run_qkv, i, &l->qkv, l->input_norm, tiles_per_head);
+        add_step(p, run_attention, i, NULL, NULL, 1);
+        add_step(p, run_merge, i, NULL, NULL, 1);
+        add_step(p, run_o, i, &l->o, NULL, 1);
+        add_step(p, run_norm, i, NULL, l->post_norm, 1);
+        add_step(p, run_swiglu, i, &l->gate_up, l->post_norm, 2);
+        add_step(p, run_down, i, &l->down, NULL, 1);
+    }
+    add_step(p, run_final_norm, 0, NULL, w->final_norm, 1);
+    add_step(p, run_head, 0, &w->head, NULL, 1);
+}
+
+int plan_open(struct plan **out, struct forward *f, struct carver *c, struct err *e)
+{
+    size_t n = 8 * (size_t)f->d.c->n_layers + 3;
+    struct plan *p = calloc(1, sizeof *p);
+    *out = p;
+    if (p == NULL || (p->steps = calloc(n, sizeof *p->steps)) == NULL ||
+        (p->counters = calloc(n, sizeof *p->counters)) == NULL) {
+        return err_set(e, ERR_NOMEM, "forward: out of memory");
+    }
+    p->f = f;
+    carve_buffers(p, &f->d, c);
+    compile(p);
+    return 0;
+}
+
+void plan_close(struct plan *p)
+{
+    if (p != NULL) {
+        free(p->steps);
+        free(p->counters);
+        free(p);
+    }
+}
+
+static void run_worker(void *arg, int worker, int n_workers)
+{
+    struct plan *p = arg;
+    for (int i = 0; i < p->n_steps; i++) {
+        const struct plan_step *s = &p->steps[i];
+        if (s->run(p, s, worker, n_workers)) {
+            cpu_pool_barrier(p->f->pool, worker);
+        }
+    }
+}
+
+void plan_run(struct plan *p)
+{
+    for (int i = 0; i < p->n_steps; i++) {
+        atomic_store_explicit(&p->counters[i], 0, memory_order_relaxed);
+    }
+    attend_prepare(&p->attend, p->f);
+    cpu_pool_run(p->f->pool, run_worker, p);
+}
