@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What engine.c (thread, commands, public calls) and step.c (one step) share. Everything in struct engine belongs to the
+ * engine thread, except what is marked. */
+#ifndef TERN_ENGINE_CORE_H
+#define TERN_ENGINE_CORE_H
+
+#include "engine/batch.h"
+#include "engine/runner.h"
+#include "engine/sampler.h"
+#include "engine/sched.h"
+#include "engine/stats.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum command_kind { COMMAND_SUBMIT, COMMAND_ABORT, COMMAND_RESET_CACHE, COMMAND_CHECK, COMMAND_STOP };
+
+struct command {
+    struct mq_node node;
+    enum command_kind kind;
+};
+
+/* A request inside the engine; lives in the request's arena. seqs[0] carries the prefill, whichever sample it is; the
+ * others are unborn until the prompt is computed, then forked from it. */
+struct group {
+    struct command command; /* first: how it arrives */
+    struct engine_request *req;
+    struct group *prev, *next;
+    struct seq *seqs;
+    int n_seqs, n_live;
+    uint64_t queued_ns;
+    struct engine_event *prompt_event; /* prompt log-probabilities being collected */
+    struct token_output *prompt_tokens;
+    int prompt_failed;                 /* no memory for them */
+    int max_generation_len;
+};
+
+/* One row to sample or to take log-probabilities of. */
+struct sample_job {
+    const float *logits;
+    const struct seq *seq;
+    struct token_output *out;   /* its top has room for 1 + n_top entries */
+    struct token_logprob *top;
+    int n_top;                  /* -1: no log-probabilities */
+    int draws;                  /* 0: out->id is given */
+};
+
+struct engine {
+    struct engine_options o;
+    struct runner_ops ops;
+    void *ctx;
+    struct kv_pool *pool;
+    struct sched sched;
+    struct batch batch;
+    struct sampler **samplers;  /* one a worker */
+    int n_samplers;
+    struct sample_job *jobs;
+    int n_jobs, max_jobs;
+    atomic_int next_job;
+    struct group *groups, *dead;
+    struct engine_event *outbox_head, *outbox_tail;
+    struct engine_stats stats;
+    struct stats_bounds bounds;
+    int stopping;
+
+    /* any thread */
+    struct mq *commands;
+    atomic_int draining;
+    atomic_ullong next_id;
+    pthread_mutex_t lock;       /* of shared_stats */
+    struct engine_stats shared_stats;
+    pthread_t thread;
+    int has_thread, has_lock;
+};
+
+/* An event with room for one token; n_top as in sample_job. NULL when out of memory. */
+struct engine_event *step_event_new(int n_top);
+/* Ends a sample that may be in any state: tells the scheduler, the statistics and the receiver. */
+void step_end(struct engine *en, struct seq *q, enum finish_reason reason, const char *error);
+/* schedule -> forward -> sample -> publish. Returns 0 when there was nothing to run. */
+int step_run(struct engine *en);
+/* Makes the statistics visible, then sends what is in the outbox and frees groups that have ended. */
+void step_flush(struct engine *en);
+void step_group_free(struct group *g);
+
+#endif

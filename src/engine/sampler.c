@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sampling of one row, in vLLM's order: allowed ids, bad words, min_tokens, logit bias, penalties, argmax or temperature,
+ * min_p, top_k, top_p, draw.
+ *
+ * A vocabulary of 100,000 entries is never sorted. What survives min_p, top_k and top_p is always "the largest ones", so
+ * each filter is a threshold:
+ *  - one pass divides by the temperature and weighs every entry, w = exp(y - max), with sums and maxima per chunk;
+ *  - a lower bound for what can survive comes for free: the k-th largest chunk maximum for top_k, and (1 - p) * total /
+ *    vocabulary for top_p (all entries up to that weight together are at most 1 - p); it leaves a short list;
+ *  - exact thresholds in the list come from a radix walk over the bits of the value (count for top_k, weight for
+ *    top_p), three levels whatever the distribution.
+ * Rules: top_k keeps ties with the k-th; top_p keeps an entry while the larger ones together weigh less than p, and
+ * ties there go to the lower id; entries with weight 0 (exp below 2^-125) are never drawn.
+ *
+ * Everything is summed in double, in a fixed order, with an own exp and log, and one uniform number is drawn per
+ * token: the result depends on the row and its parameters only. */
+#include "engine/sampler.h"
+
+#include "engine/rng.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GREEDY_BELOW 1e-5
+#define MIN_TEMPERATURE 0.01
+#define CHUNK 256
+#define LANES 4
+
+typedef float vec_f __attribute__((vector_size(16)));
+typedef int32_t vec_i __attribute__((vector_size(16)));
+
+struct sampler {
+    const struct kernels *kernels;
+    int vocab_size;
+    int n_chunks;
+    float *y;             /* [n_chunks * CHUNK] modified logits, 64-byte aligned */
+    float *w;             /* [n_chunks * CHUNK] weights */
+    int32_t *count;       /* [vocab_size] zero between calls */
+    double *chunk_sum;    /* [n_chunks] */
+    float *chunk_max;     /* [n_chunks] */
+    float *sorted;        /* [n_chunks] */
+    int32_t *list_id;     /* the survivors, ascending ids */
+    float *list_y, *list_w;
+    int n_list;
+};
+
+/* ---- life ---- */
+
+static size_t padded(int vocab_size)
+{
+    return ((size_t)vocab_size + CHUNK - 1) / CHUNK * CHUNK;
+}
+
+size_t sampler_bytes(int vocab_size)
+{
+    size_t n = padded(vocab_size);
+    return n * (2 * sizeof(float) + sizeof(int32_t)) + n * (2 * sizeof(float) + sizeof(int32_t)) +
+           n / CHUNK * (sizeof(double) + 2 * sizeof(float));
+}
+
+int sampler_open(struct sampler **out, const struct kernels *k, int vocab_size, struct err *e)
+{
+    *out = NULL;
+    size_t n = padded(vocab_size);
+    struct sampler *s = calloc(1, sizeof *s);
+    if (!s) {
+        return err_set(e, ERR_NOMEM, "sampler: out of memory");
+    }
+    s->kernels = k;
+    s->vocab_size = vocab_size;
+    s->n_chunks = (int)(n / CHUNK);
+    s->y = aligned_alloc(64, n * sizeof *s->y);
+    s->w = aligned_alloc(64, n * sizeof *s->w);
+    s->count = calloc(n, sizeof *s->count);
+    s->chunk_sum = malloc((size_t)s->n_chunks * sizeof *s->chunk_sum);
+    s->chunk_max = malloc((size_t)s->n_chunks * sizeof *s->chunk_max);
+    s->sorted = malloc((size_t)s->n_chunks * sizeof *s->sorted);
+    s->list_id = malloc(n * sizeof *s->list_id);
+    s->list_y = malloc(n * sizeof *s->list_y);
+    s->list_w = malloc(n * sizeof *s->list_w);
+    if (!s->y || !s->w || !s->count || !s->chunk_sum || !s->chunk_max || !s->sorted || !s->list_id || !s->list_y ||
+        !s->list_w) {
+        sampler_close(s);
+        return err_set(e, ERR_NOMEM, "sampler: out of memory");
+    }
+    *out = s;
+    return 0;
+}
+
+void sampler_close(struct sampler *s)
+{
+    if (!s) {
+        return;
+    }
+    free(s->y);
+    free(s->w);
+    free(s->count);
+    free(s->chunk_sum);
+    free(s->chunk_max);
+    free(s->sorted);
+    free(s->list_id);
+    free(s->list_y);
+    free(s->list_w);
+    free(s);
+}
+
+/* ---- what changes logits ---- */
+
+static int is_modified(const struct sampler_row *r)
+{
+    const struct sampling_params *p = r->params;
+    return p->n_allowed_token_ids > 0 || p->n_bad_words > 0 || r->n_out < p->min_tokens || p->n_logit_bias > 0 ||
+           p->repetition_penalty != 1.0 || p->frequency_penalty != 0.0 || p->presence_penalty != 0.0;
+}
+
+static void apply_masks(struct sampler *s, const struct sampler_row *r)
+{
+    const struct sampling_params *p = r->params;
+    if (p->n_allowed_token_ids > 0) {
+        for (int i = 0; i < s->vocab_size; i++) {
+            s->y[i] = -INFINITY;
+        }
+        for (int i = 0; i < p->n_allowed_token_ids; i++) {
+            s->y[p->allowed_token_ids[i]] = r->logits[p->allowed_token_ids[i]];
+        }
+    }
+    for (int i = 0; i < p->n_bad_words; i++) {
+        const struct token_seq *word = &p->bad_words[i];
+        int n_before = word->n - 1;
+        if (n_before <= r->n_out &&
+            (n_before == 0 || memcmp(word->ids, r->out + r->n_out - n_before, (size_t)n_before * sizeof(int32_t)) == 0)) {
+            s->y[word->ids[n_before]] = -INFINITY;
+        }
+    }
+    if (r->n_out < p->min_tokens) {
+        if (r->eos_id >= 0 && r->eos_id < s->vocab_size) {
+            s->y[r->eos_id] = -INFINITY;
+        }
+        for (int i = 0; i < p->n_stop_token_ids; i++) {
+            if (p->stop_token_ids[i] >= 0 && p->stop_token_ids[i] < s->vocab_size) {
+                s->y[p->stop_token_ids[i]] = -INFINITY;
+            }
+        }
+    }
+    for (int i = 0; i < p->n_logit_bias; i++) {
+        s->y[p->logit_bias[i].id] += fminf(100.0f, fmaxf(-100.0f, p->logit_bias[i].bias));
+    }
+}
+
+/* `count` holds 0 for a token not met yet, else 1 + its number of outputs. Returned to zero at the end. */
+static void apply_penalties(struct sampler *s, const struct sampler_row *r)
+{
+    const struct sampling_params *p = r->params;
+    float repetition = (float)p->repetition_penalty;
+    float frequency = (float)p->frequency_penalty, presence = (float)p->presence_penalty;
+    if (repetition == 1.0f && frequency == 0.0f && presence == 0.0f) {
+        return;
+    }
+    for (int i = 0; i < r->n_prompt; i++) {
+        s->count[r->prompt[i]] = 1;
+    }
+    for (int i = 0; i < r->n_out; i++) {
+        int32_t *c = &s->count[r->out[i]];
+        *c = *c == 0 ? 2 : *c + 1;
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        const int32_t *ids = pass == 0 ? r->prompt : r->out;
+        int n = pass == 0 ? r->n_prompt : r->n_out;
+        for (int i = 0; i < n; i++) {
+            int32_t id = ids[i], n_out = s->count[id] - 1;
+            if (n_out < 0) {
+                continue; /* done already */
+            }
+            float v = s->y[id];
+            v = v > 0.0f ? v / repetition : v * repetition;
+            if (n_out > 0) {
+                v -= frequency * (float)n_out;
+                v -= presence;
+            }
+            s->y[id] = v;
+            s->count[id] = 0;
+        }
+    }
+}
+
+/* ---- weights ---- */
+
+/* exp(x) for x <= 0 in one rounding to about 1 ulp; 0 below -86.6 (so nothing is denormal) and for NaN. */
+static inline void exp4(const float *x, float *out)
+{
+    vec_f v;
+    memcpy(&v, x, sizeof v);
+    vec_i alive = v > -86.6f;
+    v = (vec_f)((vec_i)v & alive);
+    const vec_f magic = {12582912.0f, 12582912.0f, 12582912.0f, 12582912.0f}; /* 1.5 * 2^23: rounds to integer */
+    vec_f shifted = v * 1.44269504f + magic;
+    vec_f n = shifted - magic;
+    vec_f f = v - n * 0.693145752f - n * 1.42860677e-6f; /* ln 2 in two parts */
+    vec_f p = f * (1.0f / 5040.0f) + (1.0f / 720.0f);
+    p = p * f + (1.0f / 120.0f);
+    p = p * f + (1.0f / 24.0f);
+    p = p * f + (1.0f / 6.0f);
+    p = p * f + 0.5f;
+    p = p * f + 1.0f;
+    p = p * f + 1.0f;
+    vec_i exponent = ((vec_i)shifted - (vec_i)magic) << 23;
+    vec_i bits = ((vec_i)p + exponent) & alive;
+    memcpy(out, &bits, sizeof bits);
+}
+
+/* y /= temperature, w = exp(y - max); sums and maxima per chunk. y is padded with -inf. */
+static void weigh(struct sampler *s, const float *x, float temperature, float max)
+{
+    size_t n = (size_t)s->vocab_size, n_padded = padded(s->vocab_size);
+    if (x != s->y) {
+        memcpy(s->y, x, n * sizeof *x);
+    }
+    for (size_t i = n; i < n_padded; i++) {
+        s->y[i] = -INFINITY;
+    }
+    for (int c = 0; c < s->n_chunks; c++) {
+        float *y = s->y + (size_t)c * CHUNK, *w = s->w + (size_t)c * CHUNK;
+        double sum[LANES] = {0};
+        vec_f best = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+        for (int i = 0; i < CHUNK; i += LANES) {
+            vec_f v, d;
+            memcpy(&v, y + i, sizeof v);
+            v = v / temperature;
+            memcpy(y + i, &v, sizeof v);
+            vec_i larger = v > best;
+            best = (vec_f)(((vec_i)v & larger) | ((vec_i)best & ~larger));
+            d = v - max;
+            exp4((const float *)&d, w + i);
+            for (int l = 0; l < LANES; l++) {
+                sum[l] += (double)w[i + l];
+            }
+        }
+        s->chunk_sum[c] = (sum[0] + sum[2]) + (sum[1] + sum[3]);
+        float a = best[0] > best[1] ? best[0] : best[1], b = best[2] > best[3] ? best[2] : best[3];
+        s->chunk_max[c] = a > b ? a : b;
+    }
+}
+
+/* ---- thresholds ---- */
+
+/* Bits that order like the float (no NaN). */
+static uint32_t order_key(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+static float key_value(uint32_t key)
+{
+    uint32_t u = key & 0x80000000u ? key & 0x7fffffffu : ~key;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* Goes down the distinct values of the list until the running weight (1 an entry, or w) reaches `target`; returns the value
+ * where it does, *before = the weight of all larger ones. The smallest value when it never does. */
+static float walk_down(const struct sampler *s, int by_weight, double target, double *before)
+{
+    static const int shift[3] = {21, 10, 0}, bits[3] = {11, 11, 10};
+    uint32_t prefix = 0;
+    double above = 0.0;
+    for (int level = 0; level < 3; level++) {
+        double mass[1 << 11] = {0};
+        uint8_t used[1 << 11] = {0};
+        for (int i = 0; i < s->n_list; i++) {
+            uint32_t key = order_key(s->list_y[i]);
+            if (level > 0 && key >> shift[level - 1] != prefix) {
+                continue;
+            }
+            uint32_t bin = key >> shift[level] & ((1u << bits[level]) - 1);
+            mass[bin] += by_weight ? (double)s->list_w[i] : 1.0;
+            used[bin] = 1;
+        }
+        int pick = -1;
+        for (int bin = (1 << bits[level]) - 1; bin >= 0; bin--) {
+            if (!used[bin]) {
+                continue;
+            }
+            if (pick >= 0) {
+                above += mass[pick];
+            }
+            pick = bin;
+            if (above + mass[bin] >= target) {
+                break;
+            }
+        }
+        prefix = prefix << bits[level] | (uint32_t)pick;
+    }
+    *before = above;
+    return key_value(prefix);
+}
+
+static int descending(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+/* A value that at least k entries reach: the k-th largest of the chunk maxima. */
+static float bound_of_kth(struct sampler *s, int k)
+{
+    if (k > s->n_chunks) {
+        return -INFINITY;
+    }
+    memcpy(s->sorted, s->chunk_max, (size_t)s->n_chunks * sizeof *s->sorted);
+    qsort(s->sorted, (size_t)s->n_chunks, sizeof *s->sorted, descending);
+    return s->sorted[k - 1];
+}
+
+static void gather(struct sampler *s, float y_bound, float w_bound)
+{
+    int n = 0;
+    for (int c = 0; c < s->n_chunks; c++) {
+        if (!(s->chunk_max[c] >= y_bound)) {
+            continue;
+        }
+        for (int i = c * CHUNK; i < (c + 1) * CHUNK; i++) {
+            s->list_id[n] = i;
+            s->list_y[n] = s->y[i];
+            s->list_w[n] = s->w[i];
+            n += s->w[i] > 0.0f && s->w[i] >= w_bound && s->y[i] >= y_bound;
+        }
+    }
+    s->n_list = n;
+}
+
+static void keep(struct sampler *s, float y_bound, int n_ties)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_list; i++) {
+        int tie = s->list_y[i] == y_bound;
+        if (s->list_y[i] > y_bound || (tie && n_ties > 0)) {
+            s->list_id[n] = s->list_id[i];
+            s->list_y[n] = s->list_y[i];
+            s->list_w[n] = s->list_w[i];
+            n++;
+            n_ties -= tie;
+        }
+    }
+    s->n_list = n;
+}
+
+static double list_weight(const struct sampler *s)
+{
+    double sum = 0.0;
+    for (int i = 0; i < s->n_list; i++) {
+        sum += (double)s->list_w[i];
+    }
+    return sum;
+}
+
+static void keep_top_p(struct sampler *s, double top_p, double total)
+{
+    double target = top_p * total, before;
+    float bound = walk_down(s, 1, target, &before);
+    int n_ties = 0;
+    for (int i = 0; i < s->n_list; i++) {
+        if (s->list_y[i] == bound && (before < target || before == 0.0)) {
+            before += (double)s->list_w[i];
+            n_ties++;
+        }
+    }
+    keep(s, bound, n_ties);
+}
+
+/* ---- draw ---- */
+
+static int32_t draw_from_list(const struct sampler *s, double u)
+{
+    double target = u * list_weight(s), sum = 0.0;
+    int last = 0;
+    for (int i = 0; i < s->n_list; i++) {
+        sum += (double)s->list_w[i];
+        last = i;
+        if (sum > target) {
+            break;
+        }
+    }
+    return s->list_id[last];
+}
+
+static int32_t draw_from_all(const struct sampler *s, double u, double total)
+{
+    double target = u * total, before = 0.0;
+    int c = 0;
+    while (c < s->n_chunks - 1 && !(before + s->chunk_sum[c] > target)) {
+        before += s->chunk_sum[c++];
+    }
+    int32_t last = -1;
+    for (int32_t i = c * CHUNK; i < (c + 1) * CHUNK; i++) {
+        if (s->w[i] > 0.0f) {
+            before += (double)s->w[i];
+            last = i;
+            if (before > target) {
+                break;
+            }
+        }
+    }
+    return last;
+}
+
+static int32_t draw_random(struct sampler *s, const struct sampler_row *r, const float *x, float max)
+{
+    const struct sampling_params *p = r->params;
+    float temperature = (float)fmax(p->temperature, MIN_TEMPERATURE);
+    weigh(s, x, temperature, max / temperature);
+    double total = 0.0;
+    for (int c = 0; c < s->n_chunks; c++) {
+        total += s->chunk_sum[c];
+    }
+    double u = rng_uniform(r->seed, (uint64_t)r->n_out);
+    int by_k = p->top_k > 0 && p->top_k < s->vocab_size, by_p = p->top_p < 1.0;
+    if (!by_k && !by_p && p->min_p == 0.0) {
+        int32_t id = draw_from_all(s, u, total);
+        return id >= 0 ? id : s->kernels->argmax(s->y, s->vocab_size); /* the sums of a row at its rounding limit */
+    }
+    float y_bound = by_k ? bound_of_kth(s, p->top_k) : -INFINITY;
+    double w_bound = p->min_p;
+    if (!by_k && p->min_p == 0.0) {
+        w_bound = 0.999 * (1.0 - p->top_p) * total / s->vocab_size;
+    }
+    gather(s, y_bound, (float)w_bound);
+    if (by_k && s->n_list > p->top_k) {
+        double before;
+        keep(s, walk_down(s, 0, p->top_k, &before), s->n_list);
+    }
+    if (by_p) {
+        keep_top_p(s, p->top_p, by_k || p->min_p > 0.0 ? list_weight(s) : total);
+    }
+    return draw_from_list(s, u);
+}
+
+int32_t sampler_draw(struct sampler *s, const struct sampler_row *r)
+{
+    const float *x = r->logits;
+    if (is_modified(r)) {
+        memcpy(s->y, r->logits, (size_t)s->vocab_size * sizeof *s->y);
+        apply_masks(s, r);
+        apply_penalties(s, r);
+        x = s->y;
+    }
+    int32_t best = s->kernels->argmax(x, s->vocab_size);
+    if (r->params->temperature < GREEDY_BELOW || !isfinite(x[best])) {
+        return best;
+    }
+    return draw_random(s, r, x, x[best]);
+}
+
+/* ---- log-probabilities ---- */
+
+/* ln(x) for a finite x >= 2^-1022, about 1 ulp: x = m * 2^e with m near 1, then the atanh series. */
+static double ln(double x)
+{
+    int e;
+    double m = frexp(x, &e);
+    if (m < 0.70710678118654752) {
+        m *= 2.0;
+        e--;
+    }
+    double s = (m - 1.0) / (m + 1.0), s2 = s * s, sum = 0.0;
+    for (int k = 23; k >= 3; k -= 2) {
+        sum = (sum + 1.0 / k) * s2;
+    }
+    return (double)e * 0.69314718055994531 + 2.0 * s * (1.0 + sum);
+}
+
+static float logprob(float x, double max, double log_sum)
+{
+    double v = (double)x - max - log_sum;
+    return v == v ? (float)v : -INFINITY;
+}
+
+/* Inserts into out[0..n), best first; ties stay in ascending id order because ids come ascending. */
+static int insert(struct token_logprob *out, int n, int k, int32_t id, float x)
+{
+    int at = n < k ? n : k - 1;
+    while (at > 0 && out[at - 1].logprob < x) {
+        out[at] = out[at - 1];
+        at--;
+    }
+    out[at] = (struct token_logprob){id, x, 0};
+    return n < k ? n + 1 : n;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const struct token_logprob *x = a, *y = b;
+    if (x->logprob != y->logprob) {
+        return x->logprob < y->logprob ? 1 : -1;
+    }
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+#define MAX_INSERT 64 /* above, sorting everything is cheaper than inserting */
+
+static int best_entries(const float *x, int n, int k, struct token_logprob *out)
+{
+    int found = 0;
+    if (k > MAX_INSERT) {
+        struct token_logprob *all = malloc((size_t)n * sizeof *all);
+        if (all) {
+            for (int i = 0; i < n; i++) {
+                all[i] = (struct token_logprob){i, x[i] == x[i] ? x[i] : -INFINITY, 0};
+            }
+            qsort(all, (size_t)n, sizeof *all, by_value);
+            memcpy(out, all, (size_t)k * sizeof *all);
+            free(all);
+            return k;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        float v = x[i] == x[i] ? x[i] : -INFINITY;
+        if (found < k || v > out[k - 1].logprob) {
+            found = insert(out, found, k, i, v);
+        }
+    }
+    return found;
+}
+
+static int rank_of(const float *x, int n, float value)
+{
+    int rank = 0;
+    for (int i = 0; i < n; i++) {
+        rank += x[i] >= value;
+    }
+    return rank;
+}
+
+int sampler_logprobs(struct sampler *s, const float *logits, int32_t id, int k, struct token_logprob *out)
+{
+    int n = s->vocab_size;
+    k = k < n ? k : n;
+    float max;
+    double sum;
+    s->kernels->logsumexp(logits, n, &max, &sum);
+    double log_sum = ln(sum);
+    out[0] = (struct token_logprob){id, logprob(logits[id], (double)max, log_sum), rank_of(logits, n, logits[id])};
+    int n_best = k > 0 ? best_entries(logits, n, k, out + 1) : 0;
+    for (int i = 1; i <= n_best; i++) {
+        /* equal values share the rank of the last of them */
+        int j = i;
+        while (j < n_best && out[j + 1].logprob == out[i].logprob) {
+            j++;
+        }
+        int rank = j < n_best ? j : rank_of(logits, n, out[i].logprob);
+        for (int t = i; t <= j; t++) {
+            out[t].rank = rank;
+        }
+        i = j;
+    }
+    for (int i = 1; i <= n_best; i++) {
+        out[i].logprob = logprob(out[i].logprob, (double)max, log_sum);
+    }
+    return 1 + n_best;
+}

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One step of the engine: schedule -> forward -> sample -> publish.
+ *
+ * Promises kept here: every sample gets exactly one last event, also when memory runs out (it is allocated with the
+ * request) or the forward pass fails (the sequences of that step end with FINISH_ERROR, the engine goes on); the
+ * statistics that a client can read after its last event already contain it (step_flush orders this).
+ * Owner: the engine thread; sampling rows is spread over the worker pool, rows are independent. */
+#include "engine/core.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Events as they are allocated: the receiver sees the first member. */
+struct event_box {
+    struct engine_event ev;
+    struct mq *reply;
+    struct token_output token;
+    struct token_logprob top[];
+};
+
+static struct event_box *box_of(struct engine_event *ev)
+{
+    return (struct event_box *)ev;
+}
+
+struct engine_event *step_event_new(int n_top)
+{
+    struct event_box *b = malloc(sizeof *b + (size_t)(n_top + 1) * sizeof b->top[0]);
+    if (!b) {
+        return NULL;
+    }
+    memset(b, 0, sizeof *b);
+    arena_init(&b->ev.arena, 0);
+    b->ev.stop_token_id = -1;
+    return &b->ev;
+}
+
+void step_group_free(struct group *g)
+{
+    for (int i = 0; i < g->n_seqs; i++) {
+        struct seq *q = &g->seqs[i];
+        free(q->out);
+        free(q->blocks);
+        engine_event_free(q->last_event);
+    }
+    engine_event_free(g->prompt_event);
+    engine_request_free(g->req);
+}
+
+/* ---- events ---- */
+
+static void send(struct engine *en, struct seq *q, struct engine_event *ev)
+{
+    const struct group *g = q->group;
+    ev->request_id = g->req->id;
+    ev->user = g->req->user;
+    ev->sample = q->sample;
+    ev->n_cached_tokens = q->n_cached_tokens;
+    ev->n_preemptions = q->n_preemptions;
+    ev->queued_ns = g->queued_ns;
+    ev->scheduled_ns = q->scheduled_ns;
+    ev->first_token_ns = q->first_token_ns;
+    ev->last_token_ns = q->last_token_ns;
+    box_of(ev)->reply = g->req->reply;
+    ev->node.next = NULL;
+    if (en->outbox_tail) {
+        en->outbox_tail->node.next = &ev->node;
+    } else {
+        en->outbox_head = ev;
+    }
+    en->outbox_tail = ev;
+}
+
+void step_flush(struct engine *en)
+{
+    struct engine_stats *s = &en->stats;
+    struct kv_pool_stats pool;
+    kv_pool_stats(en->pool, &pool);
+    s->n_running = en->sched.n_running;
+    s->n_waiting = en->sched.n_waiting;
+    s->kv_usage = kv_pool_usage(en->pool);
+    s->prefix_queries = pool.queries_tokens;
+    s->prefix_hits = pool.hits_tokens;
+    s->evictions = pool.evictions;
+    s->preemptions = en->sched.n_preemptions;
+    s->last_step_ns = clock_now_ns();
+    pthread_mutex_lock(&en->lock);
+    en->shared_stats = *s;
+    pthread_mutex_unlock(&en->lock);
+
+    struct engine_event *ev = en->outbox_head;
+    en->outbox_head = en->outbox_tail = NULL;
+    while (ev) {
+        struct engine_event *next = (struct engine_event *)ev->node.next;
+        mq_push(box_of(ev)->reply, &ev->node);
+        ev = next;
+    }
+    while (en->dead) {
+        struct group *g = en->dead;
+        en->dead = g->next;
+        step_group_free(g);
+    }
+}
+
+/* ---- ends ---- */
+
+static void end_group(struct engine *en, struct group *g)
+{
+    const struct stats_bounds *b = &en->bounds;
+    struct engine_stats *s = &en->stats;
+    const struct sampling_params *p = &g->req->params;
+    stats_observe(&s->max_generation_len, b->tokens.bound, b->tokens.n, g->max_generation_len);
+    stats_observe(&s->params_max_tokens, b->tokens.bound, b->tokens.n, p->max_tokens);
+    stats_observe(&s->params_n, b->samples.bound, b->samples.n, p->n);
+    if (g->prev) {
+        g->prev->next = g->next;
+    } else {
+        en->groups = g->next;
+    }
+    if (g->next) {
+        g->next->prev = g->prev;
+    }
+    g->next = en->dead;
+    en->dead = g;
+}
+
+/* The last event of q, with the token it may carry. */
+static void end_with(struct engine *en, struct seq *q, enum finish_reason reason, struct engine_event *ev,
+                     const char *error)
+{
+    struct group *g = q->group;
+    sched_remove(&en->sched, q);
+    int is_fork = q != &g->seqs[0];
+    if (q->scheduled_ns == 0) {
+        en->stats.prompt_tokens += (uint64_t)q->n_prompt; /* never ran: counted here, so that sums agree */
+    }
+    struct stats_sample d = {
+        .n_prompt = q->n_prompt,
+        .n_cached = is_fork && q->scheduled_ns ? q->n_prompt : q->n_cached_tokens,
+        .n_out = q->n_out,
+        .arrival_ns = g->req->arrival_ns ? g->req->arrival_ns : g->queued_ns,
+        .queued_ns = g->queued_ns,
+        .scheduled_ns = q->scheduled_ns,
+        .first_token_ns = q->first_token_ns,
+        .last_token_ns = q->last_token_ns,
+        .finish_ns = clock_now_ns(),
+    };
+    stats_finish_sample(&en->stats, &en->bounds, &d);
+    en->stats.finished[reason]++;
+    if (q->n_out > g->max_generation_len) {
+        g->max_generation_len = q->n_out;
+    }
+    ev->finish = reason;
+    snprintf(ev->error, sizeof ev->error, "%s", error ? error : "");
+    send(en, q, ev);
+    if (--g->n_live == 0) {
+        end_group(en, g);
+    }
+}
+
+void step_end(struct engine *en, struct seq *q, enum finish_reason reason, const char *error)
+{
+    struct group *g = q->group;
+    if (q == &g->seqs[0] && q->n_out == 0 && reason != FINISH_ERROR) {
+        /* it carries the prefill for the others too: another sample takes it over, and ends in its place */
+        for (int i = 1; i < g->n_seqs; i++) {
+            struct seq *u = &g->seqs[i];
+            if (u->state == SEQ_UNBORN) {
+                int sample = q->sample;
+                uint64_t seed = q->seed;
+                q->sample = u->sample;
+                q->seed = u->seed;
+                u->sample = sample;
+                u->seed = seed;
+                q = u;
+                break;
+            }
+        }
+    }
+    struct engine_event *ev = q->last_event;
+    q->last_event = NULL;
+    end_with(en, q, reason, ev, error);
+}
+
+/* ---- schedule ---- */
+
+static const struct sched_plan *schedule(struct engine *en)
+{
+    const struct sched_plan *plan = sched_step(&en->sched);
+    uint64_t now = clock_now_ns();
+    for (int i = 0; i < plan->n_items; i++) {
+        struct seq *q = plan->items[i].seq;
+        if (q->scheduled_ns == 0) {
+            q->scheduled_ns = now;
+            en->stats.prompt_tokens += (uint64_t)q->n_prompt;
+            en->stats.prompt_tokens_cached += (uint64_t)q->n_cached_tokens;
+        }
+    }
+    return plan;
+}
+
+/* ---- forward ---- */
+
+static int forward(struct engine *en, const struct sched_plan *plan, const float **logits, struct err *e)
+{
+    for (int i = 0; i < plan->n_copies; i++) {
+        en->ops.copy_block(en->ctx, plan->copies[i].dst, plan->copies[i].src);
+    }
+    return en->ops.run(en->ctx, batch_fill(&en->batch, plan), logits, e);
+}
+
+static void fail(struct engine *en, const struct sched_plan *plan, const struct err *e)
+{
+    log_error(en->o.log, "A step of %d sequences failed: %s", plan->n_items, e->text);
+    for (int i = 0; i < plan->n_items; i++) {
+        struct group *g = plan->items[i].seq->group;
+        int is_prefill = plan->items[i].seq == &g->seqs[0];
+        for (int k = is_prefill ? g->n_seqs - 1 : 0; k > 0; k--) {
+            if (g->seqs[k].state == SEQ_UNBORN) {
+                step_end(en, &g->seqs[k], FINISH_ERROR, e->text);
+            }
+        }
+        step_end(en, plan->items[i].seq, FINISH_ERROR, e->text);
+    }
+}
+
+/* ---- sample ---- */
+
+static void run_job(struct engine *en, const struct sample_job *job, struct sampler *s)
+{
+    const struct seq *q = job->seq;
+    if (job->draws) {
+        struct sampler_row row = {
+            .logits = job->logits,
+            .params = &q->group->req->params,
+            .prompt = q->prompt,
+            .out = q->out,
+            .n_prompt = q->n_prompt,
+            .n_out = q->n_out,
+            .eos_id = en->o.eos_id,
+            .seed = q->seed,
+        };
+        job->out->id = sampler_draw(s, &row);
+    }
+    if (job->n_top >= 0) {
+        job->out->n_top = sampler_logprobs(s, job->logits, job->out->id, job->n_top, job->top);
+        job->out->top = job->top;
+    }
+}
+
+static void sample_task(void *arg, int worker, int n_workers)
+{
+    (void)n_workers;
+    struct engine *en = arg;
+    for (;;) {
+        int i = atomic_fetch_add(&en->next_job, 1);
+        if (i >= en->n_jobs) {
+            return;
+        }
+        run_job(en, &en->jobs[i], en->samplers[worker]);
+    }
+}
+
+static void run_jobs(struct engine *en)
+{
+    atomic_store(&en->next_job, 0);
+    if (en->ops.pool && en->n_jobs > 1) {
+        cpu_pool_run(en->ops.pool, sample_task, en);
+    } else {
+        sample_task(en, 0, 1);
+    }
+    en->n_jobs = 0;
+}
+
+static void add_job(struct engine *en, const struct sample_job *job)
+{
+    if (en->n_jobs == en->max_jobs) {
+        run_jobs(en);
+    }
+    en->jobs[en->n_jobs++] = *job;
+}
+
+static void add_draw(struct engine *en, struct seq *q, const float *logits)
+{
+    int n_top = q->group->req->params.n_logprobs;
+    q->event = step_event_new(n_top);
+    if (!q->event) { /* the token goes with the last event, and the sample ends: accept() */
+        q->event = q->last_event;
+        q->last_event = NULL;
+    }
+    struct event_box *b = box_of(q->event);
+    q->event->tokens = &b->token;
+    q->event->n_tokens = 1;
+    add_job(en, &(struct sample_job){logits, q, &b->token, b->top, n_top, 1});
+}
+
+static int open_prompt_event(struct group *g)
+{
+    int n = g->req->n_prompt;
+    g->prompt_event = step_event_new(-1);
+    if (g->prompt_event) {
+        g->prompt_event->kind = EVENT_PROMPT_LOGPROBS;
+        g->prompt_tokens = arena_alloc(&g->prompt_event->arena, (size_t)n * sizeof *g->prompt_tokens);
+    }
+    if (!g->prompt_tokens) {
+        return ERR_NOMEM;
+    }
+    for (int i = 0; i < n; i++) {
+        g->prompt_tokens[i].id = g->req->prompt[i];
+    }
+    g->prompt_event->tokens = g->prompt_tokens;
+    g->prompt_event->n_tokens = n;
+    return 0;
+}
+
+/* Log-probabilities of prompt tokens from + 1 .. to, which rows from .. to - 1 predict. */
+static void add_prompt_rows(struct engine *en, struct seq *q, int from, int to, const float *logits)
+{
+    struct group *g = q->group;
+    int n_top = g->req->params.n_prompt_logprobs;
+    if (!g->prompt_tokens && !g->prompt_failed) {
+        g->prompt_failed = open_prompt_event(g) < 0;
+    }
+    for (int p = from; p < to && !g->prompt_failed; p++, logits += en->ops.logits_stride) {
+        struct token_logprob *top =
+            arena_alloc(&g->prompt_event->arena, (size_t)(n_top + 1) * sizeof(struct token_logprob));
+        if (!top) {
+            g->prompt_failed = 1;
+            return;
+        }
+        add_job(en, &(struct sample_job){logits, q, &g->prompt_tokens[p + 1], top, n_top, 0});
+    }
+}
+
+static void sample(struct engine *en, const struct sched_plan *plan, const float *logits)
+{
+    for (int i = 0; i < plan->n_items; i++) {
+        const struct sched_item *it = &plan->items[i];
+        struct seq *q = it->seq;
+        struct group *g = q->group;
+        int from, to;
+        sched_item_prompt_logits(it, &from, &to);
+        if (to > from) {
+            add_prompt_rows(en, q, from, to, logits);
+            logits += (size_t)(to - from) * en->ops.logits_stride;
+        }
+        if (!sched_item_completes(it)) {
+            continue;
+        }
+        add_draw(en, q, logits);
+        for (int k = 1; q == &g->seqs[0] && k < g->n_seqs; k++) {
+            if (g->seqs[k].state == SEQ_UNBORN) {
+                add_draw(en, &g->seqs[k], logits);
+            }
+        }
+        logits += en->ops.logits_stride;
+    }
+    run_jobs(en);
+}
+
+/* ---- publish ---- */
+
+static enum finish_reason check_stop(const struct engine *en, const struct seq *q, int32_t id, int32_t *stop_id)
+{
+    const struct sampling_params *p = &q->group->req->params;
+    if (q->n_out >= p->min_tokens) {
+        if (id == en->o.eos_id && !p->ignore_eos) {
+            return FINISH_STOP;
+        }
+        for (int i = 0; i < p->n_stop_token_ids; i++) {
+            if (p->stop_token_ids[i] == id) {
+                *stop_id = id;
+                return FINISH_STOP;
+            }
+        }
+    }
+    return q->n_out >= q->max_out ? FINISH_LENGTH : FINISH_NONE; /* max_out also ends at max_model_len */
+}
+
+static void send_prompt_logprobs(struct engine *en, struct seq *q)
+{
+    struct group *g = q->group;
+    if (g->req->params.n_prompt_logprobs < 0 || q != &g->seqs[0] || q->n_out > 0) {
+        return;
+    }
+    if (!g->prompt_tokens && !g->prompt_failed) {
+        g->prompt_failed = open_prompt_event(g) < 0; /* a prompt of one token: no row had anything to predict */
+    }
+    if (!g->prompt_failed) {
+        send(en, q, g->prompt_event);
+        g->prompt_event = NULL;
+    }
+}
+
+/* Takes the token that was drawn for q. `parent` is what an unborn q starts from. Returns the tokens that count for
+ * the statistics of this step. */
+static int accept(struct engine *en, struct seq *q, const struct seq *parent, uint64_t now)
+{
+    struct engine_event *ev = q->event;
+    int32_t id = ev->tokens[0].id, stop_id = -1;
+    int n_counted = 1, is_first = q->n_out == 0;
+    q->event = NULL;
+    if (q->state == SEQ_UNBORN) {
+        q->scheduled_ns = parent->scheduled_ns;
+        q->n_cached_tokens = parent->n_cached_tokens;
+        en->stats.prompt_tokens += (uint64_t)q->n_prompt;
+        en->stats.prompt_tokens_cached += (uint64_t)q->n_prompt;
+    }
+    q->out[q->n_out++] = id;
+    en->stats.generation_tokens++;
+    if (is_first) {
+        const struct engine_request *r = q->group->req;
+        uint64_t since = r->arrival_ns ? r->arrival_ns : q->group->queued_ns;
+        n_counted += q->n_prompt;
+        q->first_token_ns = now;
+        stats_observe(&en->stats.ttft, en->bounds.ttft.bound, en->bounds.ttft.n, (double)(now - since) * 1e-9);
+    } else {
+        stats_observe(&en->stats.itl, en->bounds.itl.bound, en->bounds.itl.n,
+                      (double)(now - q->last_token_ns) * 1e-9);
+    }
+    q->last_token_ns = now;
+
+    enum finish_reason reason = check_stop(en, q, id, &stop_id);
+    ev->stop_token_id = stop_id;
+    if (!q->last_event || q->group->prompt_failed) {
+        end_with(en, q, FINISH_ERROR, ev, "out of memory");
+    } else if (reason != FINISH_NONE) {
+        end_with(en, q, reason, ev, NULL);
+    } else {
+        if (q->state == SEQ_UNBORN) {
+            sched_fork(&en->sched, parent, q);
+        }
+        send(en, q, ev);
+    }
+    return n_counted;
+}
+
+static void publish(struct engine *en, const struct sched_plan *plan)
+{
+    uint64_t now = clock_now_ns();
+    int n_counted = 0;
+    for (int i = 0; i < plan->n_items; i++) {
+        struct seq *q = plan->items[i].seq;
+        struct group *g = q->group;
+        sched_commit(&en->sched, &plan->items[i]);
+        if (!q->event) {
+            continue;
+        }
+        send_prompt_logprobs(en, q);
+        for (int k = 1; q == &g->seqs[0] && k < g->n_seqs; k++) {
+            if (g->seqs[k].event) {
+                n_counted += accept(en, &g->seqs[k], q, now);
+            }
+        }
+        n_counted += accept(en, q, NULL, now); /* last: its blocks are what the others start from */
+    }
+    if (n_counted > 0) {
+        stats_observe(&en->stats.step_tokens, en->bounds.step.bound, en->bounds.step.n, n_counted);
+    }
+}
+
+int step_run(struct engine *en)
+{
+    uint64_t start = clock_now_ns();
+    const struct sched_plan *plan = schedule(en);
+    if (plan->n_items == 0) {
+        return 0;
+    }
+    struct err e = {0};
+    const float *logits = NULL;
+    if (forward(en, plan, &logits, &e) < 0) {
+        fail(en, plan, &e);
+    } else {
+        sample(en, plan, logits);
+        publish(en, plan);
+    }
+    en->stats.steps++;
+    stats_observe(&en->stats.step_seconds, en->bounds.itl.bound, en->bounds.itl.n,
+                  (double)(clock_now_ns() - start) * 1e-9);
+    step_flush(en);
+    return 1;
+}
