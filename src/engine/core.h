@@ -13,7 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum command_kind { COMMAND_SUBMIT, COMMAND_ABORT, COMMAND_RESET_CACHE, COMMAND_CHECK, COMMAND_STOP };
+enum command_kind { COMMAND_SUBMIT, COMMAND_ABORT, COMMAND_RESET_CACHE, COMMAND_RESET_STATS, COMMAND_CHECK, COMMAND_STOP };
 
 struct command {
     struct mq_node node;

@@ -144,6 +144,13 @@ static void take_command(struct engine *en, struct command *c)
     case COMMAND_RESET_CACHE:
         answer(q, kv_pool_reset_cache(en->pool) == 0);
         break;
+    case COMMAND_RESET_STATS:
+        en->stats = (struct engine_stats){.n_blocks = en->stats.n_blocks,
+                                          .block_tokens = en->stats.block_tokens,
+                                          .kv_bytes = en->stats.kv_bytes};
+        step_flush(en);
+        answer(q, 0);
+        break;
     case COMMAND_CHECK:
         answer(q, sched_check_integrity(&en->sched, &q->err));
         break;
@@ -532,6 +539,11 @@ static int ask(struct engine *en, enum command_kind kind, struct err *e)
 int engine_reset_prefix_cache(struct engine *en)
 {
     return ask(en, COMMAND_RESET_CACHE, NULL);
+}
+
+void engine_reset_stats(struct engine *en)
+{
+    ask(en, COMMAND_RESET_STATS, NULL);
 }
 
 int engine_check_integrity(struct engine *en, struct err *e)

@@ -148,6 +148,9 @@ struct engine_stats {
         prompt_len, generation_len, max_generation_len, params_max_tokens, params_n, prefill_kv_computed;
 };
 void engine_stats(const struct engine *en, struct engine_stats *out);
+/* Thread-safe. Counters and histograms start again from zero (after a warm-up request); returns when they do. Those that
+ * the block pool and the scheduler keep (prefix lookups, evictions, preemptions) go on. */
+void engine_reset_stats(struct engine *en);
 /* Upper bounds of a histogram's buckets, ascending, without +Inf. `name` is the field name. */
 const double *engine_hist_bounds(const char *name, int max_model_len, int *n);
 int engine_max_concurrency_x100(const struct engine *en);
