@@ -739,7 +739,7 @@ static void put_double(struct buf *out, double v)
             break;
         }
     }
-    char digits[20];
+    char digits[20] = "0";
     int n = 0;
     const char *p = text;
     if (*p == '-') {
