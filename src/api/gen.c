@@ -1,0 +1,720 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the typed request to the engine and back. Two departures end a request early: the client's (gone: the engine is
+ * told to stop everything, the rest of the events is only counted) and the server's (shutdown: the engine ends each
+ * sample with "abort" and the response is finished as usual). Either way the struct lives until the engine has sent the
+ * last event of every sample, because those events carry pointers into it.
+ *
+ * A reader that is slower than the engine costs no more memory than its own text: while the socket has a backlog no
+ * chunk is made, and what was produced meanwhile goes out as one merged chunk when it drains. */
+#include "api/gen.h"
+
+#include "base/clock.h"
+#include "base/utf8.h"
+#include "net/sse.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- prompts ---- */
+
+int gen_add_prompts(struct gen *g, int n, struct api_error *e)
+{
+    g->prompts = arena_alloc(&g->arena, (size_t)n * sizeof *g->prompts);
+    if (!g->prompts) {
+        return api_fail(e, 503, "ServiceUnavailableError", NULL, "out of memory");
+    }
+    g->n_prompts = n;
+    for (int i = 0; i < n; i++) {
+        g->prompts[i].gen = g;
+        buf_init(&g->prompts[i].prompt_lp);
+        buf_init(&g->prompts[i].echo_tokens);
+        buf_init(&g->prompts[i].echo_values);
+        buf_init(&g->prompts[i].echo_tops);
+        buf_init(&g->prompts[i].echo_offsets);
+        buf_init(&g->prompts[i].echo_text);
+    }
+    return 0;
+}
+
+int gen_set_ids(struct gen *g, struct gen_prompt *p, const int32_t *ids, size_t n, struct api_error *e)
+{
+    if (n == 0) {
+        return api_fail(e, 400, TYPE_BAD, "prompt", "The prompt must be non-empty: it has no tokens.");
+    }
+    if (g->f.has_truncate) {
+        size_t keep = g->f.truncate >= 0 ? (size_t)g->f.truncate : (size_t)g->server->model.max_model_len;
+        if (g->f.truncate < 0) { /* as much as leaves room for the output asked for */
+            size_t out = g->f.has_max_tokens && g->f.max_tokens > 0 ? (size_t)g->f.max_tokens : 1;
+            keep = out < keep ? keep - out : 1;
+        }
+        if (keep == 0) {
+            return api_fail(e, 400, TYPE_BAD, "truncate_prompt_tokens", "truncate_prompt_tokens leaves no prompt.");
+        }
+        if (n > keep) {
+            ids += g->f.truncate_left ? n - keep : 0;
+            n = keep;
+        }
+    }
+    p->ids = arena_memdup(&g->arena, ids, n * sizeof *ids);
+    p->n = (int)n;
+    return p->ids ? 0 : api_fail(e, 503, "ServiceUnavailableError", NULL, "out of memory");
+}
+
+static int fail_length(struct gen *g, struct api_error *e, const char *param, const char *at_least, size_t n_prompt)
+{
+    int max = g->server->model.max_model_len;
+    if (g->f.has_max_tokens && !g->dialect->chat) {
+        api_fail(e, 400, TYPE_BAD, param,
+                 "This model's maximum context length is %d tokens. However, you requested %d output tokens and your "
+                 "prompt contains %s%zu input tokens, for a total of %s%zu tokens. Please reduce the length of the input "
+                 "prompt or the number of requested output tokens. (parameter=%s, value=%zu)",
+                 max, g->f.max_tokens, at_least, n_prompt, at_least, n_prompt + (size_t)g->f.max_tokens, param, n_prompt);
+    } else {
+        api_fail(e, 400, TYPE_BAD, param,
+                 "This model's maximum context length is %d tokens. However, your prompt contains %s%zu input tokens, "
+                 "which leaves no room for output. Please reduce the length of the input prompt. (parameter=%s, value=%zu)",
+                 max, at_least, n_prompt, param, n_prompt);
+    }
+    e->code = "context_length_exceeded";
+    return -1;
+}
+
+int gen_check_text(struct gen *g, const char *text, size_t n_bytes, struct api_error *e)
+{
+    size_t max_chars = (size_t)tokenizer_max_chars_per_token(g->server->model.tokenizer);
+    size_t limit = (size_t)g->server->model.max_model_len * (max_chars ? max_chars : 1);
+    if (g->f.has_truncate || n_bytes <= limit) {
+        return 0;
+    }
+    size_t chars = utf8_count(text, n_bytes);
+    return chars <= limit ? 0 : fail_length(g, e, "input_text", "at least ", chars / (max_chars ? max_chars : 1));
+}
+
+int gen_prompt_tokens(const struct gen *g)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_prompts; i++) {
+        n += g->prompts[i].n;
+    }
+    return n;
+}
+
+int gen_check_lengths(struct gen *g, struct api_error *e)
+{
+    const struct server *s = g->server;
+    const struct server_generation_defaults *d = &s->o.generation;
+    int max_len = s->model.max_model_len;
+    if (g->f.has_truncate && g->f.truncate > max_len) {
+        return api_fail_param(e, "truncate_prompt_tokens", json_get(g->json, "truncate_prompt_tokens"),
+                              "truncate_prompt_tokens value (%d) is greater than max_model_len (%d). Please, select a "
+                              "smaller truncation size.", g->f.truncate, max_len);
+    }
+    for (int i = 0; i < g->n_prompts; i++) {
+        struct gen_prompt *p = &g->prompts[i];
+        int room = max_len - p->n;
+        int want = g->f.has_max_tokens ? g->f.max_tokens : g->dialect->chat ? max_len : 16;
+        if (want == 0 && g->f.echo && !g->dialect->chat) {
+            want = 1; /* scoring: one token is made and dropped */
+        }
+        if (room < 1 || (!g->dialect->chat && g->f.has_max_tokens && want > room)) {
+            return fail_length(g, e, "input_tokens", "", (size_t)p->n);
+        }
+        want = want > room ? room : want;
+        if (d->has_max_new_tokens && want > d->max_new_tokens) {
+            want = d->max_new_tokens;
+        }
+        p->max_tokens = want;
+        for (int k = 0; k < p->n; k++) {
+            if (p->ids[k] < 0 || p->ids[k] >= s->model.vocab_size) {
+                return api_fail(e, 400, TYPE_BAD, "prompt", "Token id %d is out of vocabulary", p->ids[k]);
+            }
+        }
+        struct err err = {0};
+        const char *field = NULL;
+        g->f.sp.max_tokens = want;
+        g->f.sp.n_logprobs = g->f.logprobs;
+        g->f.sp.n_prompt_logprobs = g->f.prompt_logprobs;
+        if (!g->dialect->chat && g->f.echo && g->f.logprobs > g->f.prompt_logprobs) {
+            g->f.sp.n_prompt_logprobs = g->f.logprobs;
+        }
+        if (sampling_params_check(&g->f.sp, s->model.vocab_size, s->o.max_logprobs, &field, &err) != 0) {
+            if (field && g->dialect->chat && strcmp(field, "logprobs") == 0) {
+                field = "top_logprobs";
+            }
+            return api_fail_param(e, field, field ? json_get(g->json, field) : NULL, "%s", err.text);
+        }
+    }
+    return 0;
+}
+
+/* ---- submission ---- */
+
+static int submit_prompt(struct gen *g, struct gen_prompt *p, struct api_error *e)
+{
+    struct server *s = g->server;
+    struct err err = {0};
+    struct engine_request *r = engine_request_new();
+    if (!r) {
+        return api_fail(e, 503, "ServiceUnavailableError", NULL, "out of memory");
+    }
+    struct sampling_params *q = &r->params;
+    *q = g->f.sp;
+    q->max_tokens = p->max_tokens;
+    int n_model = q->ignore_eos ? 0 : s->model.n_stop_token_ids, n_stop = 0;
+    int32_t *stop = arena_alloc(&r->arena, (size_t)(q->n_stop_token_ids + n_model + 1) * sizeof *stop);
+    r->prompt = arena_memdup(&r->arena, p->ids, (size_t)p->n * sizeof *p->ids);
+    q->logit_bias = arena_memdup(&r->arena, q->logit_bias, (size_t)q->n_logit_bias * sizeof *q->logit_bias);
+    q->allowed_token_ids =
+        arena_memdup(&r->arena, q->allowed_token_ids, (size_t)q->n_allowed_token_ids * sizeof *q->allowed_token_ids);
+    struct token_seq *words = arena_memdup(&r->arena, q->bad_words, (size_t)q->n_bad_words * sizeof *words);
+    if (!stop || !r->prompt || (q->n_bad_words && !words)) {
+        engine_request_free(r);
+        return api_fail(e, 503, "ServiceUnavailableError", NULL, "out of memory");
+    }
+    for (int i = 0; i < q->n_bad_words; i++) {
+        words[i].ids = arena_memdup(&r->arena, words[i].ids, (size_t)words[i].n * sizeof *words[i].ids);
+    }
+    q->bad_words = words;
+    for (int i = 0; i < q->n_stop_token_ids + n_model; i++) {
+        int32_t id = i < q->n_stop_token_ids ? g->f.sp.stop_token_ids[i]
+                                             : s->model.stop_token_ids[i - g->f.sp.n_stop_token_ids];
+        int seen = 0;
+        for (int k = 0; k < n_stop; k++) {
+            seen |= stop[k] == id;
+        }
+        if (!seen) {
+            stop[n_stop++] = id;
+        }
+    }
+    q->stop_token_ids = stop;
+    q->n_stop_token_ids = n_stop;
+    r->n_prompt = p->n;
+    r->priority = g->f.priority;
+    r->cache_salt = g->f.cache_salt ? arena_strdup(&r->arena, g->f.cache_salt) : NULL;
+    r->arrival_ns = g->arrival_ns;
+    r->reply = s->events;
+    r->user = p;
+    if (engine_submit(s->model.engine, r, &err) != 0) {
+        engine_request_free(r);
+        if (err.code == ERR_TOO_LARGE) {
+            api_fail(e, 400, TYPE_BAD, "input_tokens", "%s", err.text);
+            e->code = "context_length_exceeded";
+            return -1;
+        }
+        return api_fail_err(e, &err);
+    }
+    p->request_id = r->id;
+    p->submitted = 1;
+    g->n_open += g->f.sp.n;
+    s->n_sequences += g->f.sp.n;
+    return 0;
+}
+
+static void abort_engine(struct gen *g)
+{
+    for (int i = 0; i < g->n_prompts; i++) {
+        if (g->prompts[i].submitted) {
+            engine_abort(g->server->model.engine, g->prompts[i].request_id, -1, 0);
+        }
+    }
+}
+
+static void gen_free(struct gen *g)
+{
+    struct server *s = g->server;
+    if (g->prev) {
+        g->prev->next = g->next;
+    } else {
+        s->gens = g->next;
+    }
+    if (g->next) {
+        g->next->prev = g->prev;
+    }
+    s->n_gens--;
+    for (int i = 0; i < g->n_samples; i++) {
+        struct gen_sample *k = &g->samples[i];
+        struct buf *bufs[] = {&k->ids, &k->lp_tokens, &k->lp_values, &k->lp_tops, &k->lp_offsets, &k->lp_content};
+        output_fini(&k->out);
+        for (size_t b = 0; b < sizeof bufs / sizeof bufs[0]; b++) {
+            buf_fini(bufs[b]);
+        }
+    }
+    for (int i = 0; i < g->n_prompts; i++) {
+        struct gen_prompt *p = &g->prompts[i];
+        struct buf *bufs[] = {&p->prompt_lp, &p->echo_tokens, &p->echo_values, &p->echo_tops, &p->echo_offsets,
+                              &p->echo_text};
+        for (size_t b = 0; b < sizeof bufs / sizeof bufs[0]; b++) {
+            buf_fini(bufs[b]);
+        }
+    }
+    buf_fini(&g->prompt_text);
+    json_free(g->f.kwargs);
+    json_free(g->json);
+    free(g->body);
+    arena_fini(&g->arena);
+    free(g);
+}
+
+/* The client has its answer or is gone. */
+static void leave_client(struct gen *g)
+{
+    if (g->x) {
+        g->x = NULL;
+        g->server->n_load--;
+    }
+}
+
+static void on_gone(void *user)
+{
+    struct gen *g = user;
+    leave_client(g);
+    abort_engine(g);
+    if (g->n_open == 0 && g->n_samples > 0) {
+        gen_free(g);
+    } /* else: the worker's done, or the last event, frees it */
+}
+
+static void fail_client(struct gen *g, const struct api_error *e)
+{
+    struct http_exchange *x = g->x;
+    g->failed = 1;
+    if (!x) {
+        return;
+    }
+    leave_client(g);
+    if (!g->streaming) {
+        respond_error(g->server, x, e);
+        return;
+    }
+    struct buf b;
+    buf_init(&b);
+    api_error_write(e, &b);
+    sse_data(x, b.data ? b.data : "{}", b.len);
+    sse_done(x);
+    buf_fini(&b);
+}
+
+static int open_samples(struct gen *g, struct api_error *e)
+{
+    int n = g->f.sp.n;
+    size_t total = (size_t)n * (size_t)g->n_prompts;
+    g->samples = arena_alloc(&g->arena, total * sizeof *g->samples);
+    if (!g->samples) {
+        return api_fail(e, 503, "ServiceUnavailableError", NULL, "out of memory");
+    }
+    struct output_options o = {.stop = g->f.stop, .stop_bytes = g->f.stop_bytes, .n_stop = g->f.n_stop,
+                               .include_stop_str = g->f.include_stop_str, .min_tokens = g->f.sp.min_tokens,
+                               .skip_special = g->f.skip_special};
+    for (size_t i = 0; i < total; i++) {
+        struct gen_sample *k = &g->samples[i];
+        k->prompt = &g->prompts[i / (size_t)n];
+        k->choice = (int)i;
+        struct buf *bufs[] = {&k->ids, &k->lp_tokens, &k->lp_values, &k->lp_tops, &k->lp_offsets, &k->lp_content};
+        for (size_t b = 0; b < sizeof bufs / sizeof bufs[0]; b++) {
+            buf_init(bufs[b]);
+        }
+        if (output_init(&k->out, g->server->model.tokenizer, &o) != 0) {
+            return api_fail(e, 503, "ServiceUnavailableError", NULL, "out of memory");
+        }
+        g->n_samples++;
+        if (i % (size_t)n == 0) {
+            k->prompt->samples = k;
+        }
+    }
+    g->n_undone = g->n_samples;
+    return 0;
+}
+
+static void run_parse(struct work *w)
+{
+    struct gen *g = (struct gen *)((char *)w - offsetof(struct gen, work));
+    const struct server *s = g->server;
+    if (fields_parse_body(&g->json, g->body ? g->body : "", g->body_bytes, s->o.json_depth, &g->error) == 0) {
+        g->dialect->parse(g, &g->error);
+    }
+    free(g->body);
+    g->body = NULL;
+}
+
+static void set_id(struct gen *g)
+{
+    char random[33];
+    const char *base = request_id_header(g->x);
+    if (!base && g->f.request_id && g->f.request_id[0]) {
+        base = g->f.request_id;
+    }
+    if (!base) {
+        random_hex(random, 32);
+        base = random;
+    }
+    snprintf(g->id, sizeof g->id, "%s%s", g->dialect->id_prefix, base);
+    g->id[utf8_valid_prefix(g->id, strlen(g->id))] = 0;
+}
+
+static void log_request(struct gen *g)
+{
+    const struct sampling_params *p = &g->f.sp;
+    log_info(g->server->log,
+             "Received request %s: params: SamplingParams(n=%d, temperature=%g, top_p=%g, top_k=%d, min_p=%g, seed=%lld, "
+             "max_tokens=%d, min_tokens=%d), prompt tokens: %d, lora_request: None.",
+             g->id, p->n, p->temperature, p->top_p, p->top_k, p->min_p, p->has_seed ? (long long)p->seed : -1, p->max_tokens,
+             p->min_tokens, gen_prompt_tokens(g));
+}
+
+static const char *const known_fields[] = {
+    "model", "prompt", "messages", "max_tokens", "max_completion_tokens", "n", "best_of", "temperature", "top_p", "top_k",
+    "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs",
+    "prompt_logprobs", "echo", "suffix", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "min_tokens",
+    "skip_special_tokens", "spaces_between_special_tokens", "truncate_prompt_tokens", "truncation_side",
+    "allowed_token_ids", "bad_words", "seed", "stream", "stream_options", "use_beam_search", "length_penalty",
+    "add_special_tokens", "response_format", "structured_outputs", "priority", "request_id", "session_id", "user",
+    "return_tokens_as_token_ids", "return_token_ids", "cache_salt", "vllm_xargs", "stream_interval", "tools", "tool_choice",
+    "parallel_tool_calls", "reasoning_effort", "include_reasoning", "add_generation_prompt", "continue_final_message",
+    "documents", "chat_template", "chat_template_kwargs", "media_io_kwargs", "mm_processor_kwargs", "return_prompt_text",
+    "enable_thinking", "store", "metadata", "service_tier",
+};
+
+static void parse_done(struct work *w)
+{
+    struct gen *g = (struct gen *)((char *)w - offsetof(struct gen, work));
+    struct server *s = g->server;
+    struct api_error *e = &g->error;
+    if (!g->x) {
+        gen_free(g);
+        return;
+    }
+    if (g->json) {
+        note_unknown_fields(s, g->json, known_fields, sizeof known_fields / sizeof known_fields[0]);
+    }
+    int n_new = g->n_prompts * g->f.sp.n;
+    if (e->status == 0 && s->stopping) {
+        api_fail(e, 503, "ServiceUnavailableError", NULL, "The server is shutting down.");
+    }
+    if (e->status == 0 && s->o.max_num_queued_reqs > 0 && s->n_sequences + n_new > s->o.max_num_queued_reqs) {
+        api_fail(e, 503, "ServiceUnavailableError", NULL,
+                 "The request queue is full: %d sequences in flight, at most %d are accepted.", s->n_sequences,
+                 s->o.max_num_queued_reqs);
+    }
+    if (e->status == 0) {
+        set_id(g);
+        open_samples(g, e);
+    }
+    for (int i = 0; e->status == 0 && i < g->n_prompts; i++) {
+        submit_prompt(g, &g->prompts[i], e);
+    }
+    if (e->status != 0) {
+        abort_engine(g);
+        fail_client(g, e);
+        if (g->n_open == 0) {
+            gen_free(g);
+        }
+        return;
+    }
+    if (s->o.enable_log_requests) {
+        log_request(g);
+    }
+    json_free(g->json); /* everything needed later was copied; stop strings point into it */
+    g->json = NULL;
+}
+
+static void on_drain(void *user);
+
+void gen_start(struct server *s, struct http_exchange *x, const struct gen_dialect *d)
+{
+    struct gen *g = calloc(1, sizeof *g);
+    if (!g) {
+        struct api_error e;
+        api_fail(&e, 503, "ServiceUnavailableError", NULL, "out of memory");
+        respond_error(s, x, &e);
+        return;
+    }
+    g->server = s;
+    g->x = x;
+    g->dialect = d;
+    g->arrival_ns = http_started_ns(x);
+    g->created = clock_unix_s();
+    arena_init(&g->arena, 0);
+    buf_init(&g->prompt_text);
+    g->body = http_body_take(x, &g->body_bytes);
+    g->work.run = run_parse;
+    g->work.done = parse_done;
+    g->next = s->gens;
+    if (s->gens) {
+        s->gens->prev = g;
+    }
+    s->gens = g;
+    s->n_gens++;
+    s->n_load++;
+    http_on_gone(x, on_gone, g);
+    http_on_drain(x, on_drain, g);
+    work_post(s, &g->work, g->body_bytes);
+}
+
+/* ---- events ---- */
+
+void gen_send(struct gen *g, const struct buf *json)
+{
+    sse_data(g->x, json->data ? json->data : "", json->len);
+}
+
+static void send_chunk(struct gen *g, struct gen_sample *k)
+{
+    struct buf b;
+    size_t n;
+    const char *text = output_take(&k->out, &n);
+    buf_init(&b);
+    if (g->f.max_tokens == 0 && g->f.has_max_tokens) {
+        n = 0; /* echo only */
+    }
+    g->dialect->chunk(g, k, text, n, &b);
+    gen_send(g, &b);
+    buf_fini(&b);
+    struct buf *bufs[] = {&k->ids, &k->lp_tokens, &k->lp_values, &k->lp_tops, &k->lp_offsets, &k->lp_content};
+    for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++) {
+        buf_clear(bufs[i]);
+    }
+    k->started = 1;
+    k->ended = k->done;
+    k->n_unsent = 0;
+}
+
+static void finish_stream(struct gen *g)
+{
+    for (int i = 0; i < g->n_samples; i++) {
+        if (!g->samples[i].ended) {
+            return;
+        }
+    }
+    struct http_exchange *x = g->x;
+    if (g->f.include_usage) {
+        struct buf b;
+        buf_init(&b);
+        g->dialect->usage_chunk(g, &b);
+        gen_send(g, &b);
+        buf_fini(&b);
+    }
+    leave_client(g);
+    sse_done(x);
+}
+
+static void finish_body(struct gen *g)
+{
+    struct http_exchange *x = g->x;
+    struct buf b;
+    buf_init(&b);
+    g->dialect->body(g, &b);
+    leave_client(g);
+    respond_json(x, 200, &b);
+}
+
+/* Sends what the sample has, unless the socket is full or the interval says to wait. */
+static void stream_sample(struct gen *g, struct gen_sample *k)
+{
+    if (!g->streaming) {
+        g->streaming = 1;
+        sse_begin(g->x);
+        if (g->dialect->begin) {
+            g->dialect->begin(g);
+        }
+    }
+    if (http_stream_backlog(g->x) > HTTP_STREAM_HIGH_BYTES) {
+        g->flush_wanted = 1;
+        return;
+    }
+    if (!k->started || k->done || k->n_unsent >= g->f.stream_interval) {
+        send_chunk(g, k);
+    }
+    if (g->n_undone == 0) {
+        finish_stream(g);
+    }
+}
+
+static void on_drain(void *user)
+{
+    struct gen *g = user;
+    if (!g->x || !g->flush_wanted) {
+        return;
+    }
+    g->flush_wanted = 0;
+    for (int i = 0; i < g->n_samples; i++) {
+        struct gen_sample *k = &g->samples[i];
+        if (k->n_unsent > 0 || (k->done && !k->ended)) {
+            send_chunk(g, k);
+        }
+    }
+    if (g->n_undone == 0) {
+        finish_stream(g);
+        if (g->n_open == 0) {
+            gen_free(g);
+        }
+    }
+}
+
+static void feed_sample(struct gen *g, struct gen_sample *k, const struct engine_event *ev)
+{
+    int n_used = ev->n_tokens;
+    int stopped = output_feed(&k->out, ev, &n_used);
+    int echo_only = g->f.has_max_tokens && g->f.max_tokens == 0;
+    for (int i = 0; i < n_used && !echo_only; i++) {
+        const struct token_output *t = &ev->tokens[i];
+        if (g->f.return_token_ids) {
+            buf_printf(&k->ids, "%s%d", k->ids.len ? "," : "", t->id);
+        }
+        if (g->f.logprobs >= 0) {
+            logprobs_add(g, k, t);
+        }
+    }
+    k->n_tokens += echo_only ? 0 : n_used;
+    k->n_unsent += n_used;
+    if (stopped) {
+        engine_abort(g->server->model.engine, ev->request_id, ev->sample, 1);
+    }
+    if (k->out.finish != FINISH_NONE) {
+        k->done = 1;
+        k->finish = echo_only ? FINISH_LENGTH : k->out.finish;
+        g->n_undone--;
+    }
+}
+
+void gen_event(struct engine_event *ev)
+{
+    struct gen_prompt *p = ev->user;
+    struct gen *g = p->gen;
+    struct server *s = g->server;
+    struct gen_sample *k = &p->samples[ev->sample];
+    p->n_cached = ev->n_cached_tokens;
+    if (ev->kind == EVENT_PROMPT_LOGPROBS) {
+        if (g->x) {
+            logprobs_prompt(g, p, ev);
+        }
+    } else if (g->x && !g->failed && !k->done) {
+        if (ev->finish == FINISH_ERROR) {
+            struct api_error e;
+            log_error(s->log, "request %s: %s", g->id, ev->error);
+            api_fail(&e, 500, "InternalServerError", NULL, "Internal server error");
+            fail_client(g, &e);
+            abort_engine(g);
+        } else {
+            feed_sample(g, k, ev);
+            if (g->f.stream) {
+                stream_sample(g, k);
+            } else if (g->n_undone == 0) {
+                finish_body(g);
+            }
+        }
+    }
+    if (ev->finish != FINISH_NONE && ev->kind == EVENT_TOKENS && !k->engine_done) {
+        k->engine_done = 1;
+        g->n_open--;
+        s->n_sequences--;
+    }
+    engine_event_free(ev);
+    if (!g->x && g->n_open == 0) {
+        gen_free(g);
+    }
+}
+
+void gen_abort_all(struct server *s)
+{
+    for (struct gen *g = s->gens; g; g = g->next) {
+        abort_engine(g);
+    }
+}
+
+void gen_free_all(struct server *s)
+{
+    while (s->gens) {
+        gen_free(s->gens);
+    }
+}
+
+/* ---- pieces of JSON ---- */
+
+void gen_write_head(const struct gen *g, struct json_writer *w, const char *object)
+{
+    json_w_kstring(w, "id", g->id);
+    json_w_kstring(w, "object", object);
+    json_w_kint(w, "created", g->created);
+    json_w_kstring(w, "model", g->server->o.served_model_names[0]);
+}
+
+void gen_write_raw_array(struct json_writer *w, const struct buf *items)
+{
+    struct buf b;
+    buf_init(&b);
+    buf_putc(&b, '[');
+    buf_append(&b, items->data ? items->data : "", items->len);
+    buf_putc(&b, ']');
+    json_w_raw(w, b.data ? b.data : "[]", b.data ? b.len : 2);
+    buf_fini(&b);
+}
+
+void gen_write_prompt_ids(const struct gen_prompt *p, struct json_writer *w)
+{
+    json_w_key(w, "prompt_token_ids");
+    if (!p->gen->f.return_token_ids) {
+        json_w_null(w);
+        return;
+    }
+    json_w_array(w);
+    for (int i = 0; i < p->n; i++) {
+        json_w_int(w, p->ids[i]);
+    }
+    json_w_array_end(w);
+}
+
+void gen_write_finish_reason(const struct gen_sample *s, struct json_writer *w)
+{
+    json_w_kstring(w, "finish_reason", s->done ? finish_reason_name(s->finish) : NULL);
+}
+
+void gen_write_stop_reason(const struct gen *g, const struct gen_sample *s, struct json_writer *w)
+{
+    json_w_key(w, "stop_reason");
+    if (!s->done || s->finish != FINISH_STOP) {
+        json_w_null(w);
+    } else if (s->out.stop_index >= 0) {
+        json_w_stringn(w, g->f.stop[s->out.stop_index], g->f.stop_bytes[s->out.stop_index]);
+    } else if (s->out.stop_token_id >= 0) {
+        json_w_int(w, s->out.stop_token_id);
+    } else {
+        json_w_null(w);
+    }
+}
+
+/* only: continuous usage of one choice; else the whole request. */
+void gen_write_usage(const struct gen *g, struct json_writer *w, const struct gen_sample *only, int drop_nulls)
+{
+    int prompt = only ? only->prompt->n : gen_prompt_tokens(g), completion = only ? only->n_tokens : 0;
+    for (int i = 0; !only && i < g->n_samples; i++) {
+        completion += g->samples[i].n_tokens;
+    }
+    int details = g->server->o.enable_prompt_tokens_details;
+    json_w_key(w, "usage");
+    json_w_object(w);
+    json_w_kint(w, "prompt_tokens", prompt);
+    json_w_kint(w, "total_tokens", prompt + completion);
+    json_w_kint(w, "completion_tokens", completion);
+    if (details) {
+        int cached = g->prompts[g->f.stream ? 0 : g->n_prompts - 1].n_cached;
+        json_w_key(w, "prompt_tokens_details");
+        json_w_object(w);
+        json_w_kint(w, "cached_tokens", cached);
+        if (g->dialect->chat) {
+            json_w_kint(w, "created_cache_tokens", prompt - cached);
+        } else if (!drop_nulls) {
+            json_w_knull(w, "created_cache_tokens");
+        }
+        if (!drop_nulls) {
+            json_w_knull(w, "multimodal_tokens");
+        }
+        json_w_object_end(w);
+    } else if (!drop_nulls) {
+        json_w_knull(w, "prompt_tokens_details");
+    }
+    if (!drop_nulls) {
+        json_w_knull(w, "completion_tokens_details");
+    }
+    json_w_object_end(w);
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fields that completions and chat share: types and schema ranges here, sampling ranges in sampling_params_check.
+ * A field we can't honour yet is refused by name, never ignored: a client that asked for a schema or a beam and got plain
+ * sampling would not notice. */
+#include "api/gen.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int is_set(const struct json *v)
+{
+    switch (json_type(v)) {
+    case JSON_NULL:
+        return 0;
+    case JSON_BOOL:
+        return json_bool(v);
+    case JSON_ARRAY:
+    case JSON_OBJECT:
+        return json_length(v) > 0;
+    default:
+        return 1;
+    }
+}
+
+/* Fields with no meaning here yet, and fields that older releases had. */
+static int refuse_unsupported(const struct json *body, struct api_error *e)
+{
+    static const struct { const char *name, *why; } table[] = {
+        {"structured_outputs", "structured output is not supported by this version"},
+        {"guided_json", "guided_json is an old name of structured_outputs.json, which this version does not support"},
+        {"guided_regex", "guided_regex is an old name of structured_outputs.regex, which this version does not support"},
+        {"guided_choice", "guided_choice is an old name of structured_outputs.choice, which this version does not support"},
+        {"guided_grammar",
+         "guided_grammar is an old name of structured_outputs.grammar, which this version does not support"},
+        {"structural_tag", "structural_tag is not supported by this version"},
+        {"use_beam_search", "beam search is not supported by this version"},
+        {"prompt_embeds", "prompt_embeds is not supported"},
+        {"logprob_token_ids", "logprob_token_ids is not supported by this version"},
+        {"repetition_detection", "repetition_detection is not supported by this version"},
+        {"thinking_token_budget", "thinking_token_budget needs a reasoning parser, and none is configured"},
+        {"kv_transfer_params", "kv_transfer_params needs a KV transfer configuration, and none is configured"},
+        {"ec_transfer_params", "ec_transfer_params is not supported"},
+        {"chat_template", "a chat template in the request is not accepted by this server"},
+        {"return_assistant_tokens_mask", "return_assistant_tokens_mask is not supported"},
+        {"functions", "functions was replaced by tools, which this version does not support"},
+        {"audio", "audio output is not supported"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        const struct json *v = json_get(body, table[i].name);
+        if (is_set(v)) {
+            return api_fail_param(e, table[i].name, v, "%s", table[i].why);
+        }
+    }
+    return 0;
+}
+
+static int check_response_format(const struct fields *f)
+{
+    const struct json *v = NULL;
+    int rc = field_object(f, "response_format", &v);
+    if (rc <= 0) {
+        return rc;
+    }
+    size_t n;
+    const struct json *type = json_get(v, "type");
+    const char *s = json_type(type) == JSON_STRING ? json_string(type, &n) : NULL;
+    if (!s) {
+        return api_fail_field(f->e, "response_format.type", "missing", v, "Field required");
+    }
+    if (strcmp(s, "text") != 0) {
+        return api_fail_param(f->e, "response_format", v, "response_format %s is not supported by this version",
+                              strcmp(s, "json_schema") == 0 || strcmp(s, "json_object") == 0 ? s : "of this type");
+    }
+    return 0;
+}
+
+static int parse_stream(struct gen *g, const struct fields *f)
+{
+    struct gen_fields *o = &g->f;
+    const struct json *options = NULL;
+    if (field_bool(f, "stream", &o->stream) < 0 || field_object(f, "stream_options", &options) < 0) {
+        return -1;
+    }
+    if (options && !o->stream) {
+        return api_fail(f->e, 400, TYPE_SCHEMA, "stream_options", "Stream options can only be defined when `stream=True`.");
+    }
+    if (options) {
+        struct fields inner = {options, "stream_options.", f->e, f->arena};
+        if (field_bool(&inner, "include_usage", &o->include_usage) < 0 ||
+            field_bool(&inner, "continuous_usage_stats", &o->continuous_usage) < 0) {
+            return -1;
+        }
+        o->continuous_usage &= o->include_usage;
+    }
+    if (o->stream && g->server->o.enable_force_include_usage) {
+        o->include_usage = o->continuous_usage = 1;
+    }
+    return field_int32(f, "stream_interval", 1, INT_MAX, &o->stream_interval) < 0 ? -1 : 0;
+}
+
+static int parse_stop(struct gen *g, const struct fields *f)
+{
+    struct gen_fields *o = &g->f;
+    const struct json *v = json_get(f->object, "stop");
+    size_t n = json_type(v) == JSON_STRING ? 1 : json_type(v) == JSON_ARRAY ? json_length(v) : 0;
+    if (json_type(v) != JSON_NULL && json_type(v) != JSON_STRING && json_type(v) != JSON_ARRAY) {
+        return fail_field(f, "stop", "string_type", "Input should be a string or a list of strings");
+    }
+    if (n > (size_t)g->server->o.max_stop_strings) {
+        return api_fail_field(f->e, "stop", "too_long", v, "At most %d stop strings are allowed, got %zu",
+                              g->server->o.max_stop_strings, n);
+    }
+    o->stop = arena_alloc(&g->arena, (n + 1) * sizeof *o->stop);
+    o->stop_bytes = arena_alloc(&g->arena, (n + 1) * sizeof *o->stop_bytes);
+    if (!o->stop || !o->stop_bytes) {
+        return api_fail(f->e, 503, "ServiceUnavailableError", NULL, "out of memory");
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct json *item = json_type(v) == JSON_STRING ? v : json_at(v, i);
+        if (json_type(item) != JSON_STRING) {
+            return fail_field(f, "stop", "string_type", "Input should be a string or a list of strings");
+        }
+        o->stop[i] = json_string(item, &o->stop_bytes[i]);
+        if (o->stop_bytes[i] == 0) {
+            return api_fail_param(f->e, "stop", v, "stop cannot contain an empty string.");
+        }
+        o->n_stop++;
+    }
+    return 0;
+}
+
+static int parse_logit_bias(struct gen *g, const struct fields *f)
+{
+    const struct json *v = NULL, *bias;
+    int rc = field_object(f, "logit_bias", &v);
+    if (rc <= 0) {
+        return rc;
+    }
+    struct token_bias *list = arena_alloc(&g->arena, (json_length(v) + 1) * sizeof *list);
+    if (!list) {
+        return api_fail(f->e, 503, "ServiceUnavailableError", NULL, "out of memory");
+    }
+    size_t it = 0, key_bytes;
+    const char *key;
+    int n = 0;
+    while (json_next(v, &it, &key, &key_bytes, &bias)) {
+        char *end;
+        long id = strtol(key, &end, 10);
+        if (key_bytes == 0 || *end || (size_t)(end - key) != key_bytes) {
+            return api_fail_param(f->e, "logit_bias", v, "logit_bias keys must be token ids");
+        }
+        if (json_type(bias) != JSON_INT && json_type(bias) != JSON_DOUBLE) {
+            return fail_field(f, "logit_bias", "float_type", "Input should be a map from token ids to numbers");
+        }
+        if (id < 0 || id >= g->server->model.vocab_size) {
+            return api_fail_param(f->e, "logit_bias", v, "token_id %ld in logit_bias contains out-of-vocab token id. "
+                                  "Vocabulary size: %d", id, g->server->model.vocab_size);
+        }
+        double b = json_double(bias);
+        list[n++] = (struct token_bias){(int32_t)id, (float)(b > 100 ? 100 : b < -100 ? -100 : b)};
+    }
+    g->f.sp.logit_bias = list;
+    g->f.sp.n_logit_bias = n;
+    return 0;
+}
+
+/* Each word as the ids it may appear as: at the start and after a space. */
+static int parse_bad_words(struct gen *g, const struct fields *f)
+{
+    const struct json *v = NULL;
+    int rc = field_array(f, "bad_words", &v);
+    if (rc <= 0 || json_length(v) == 0) {
+        return rc < 0 ? -1 : 0;
+    }
+    struct token_seq *list = arena_alloc(&g->arena, 2 * json_length(v) * sizeof *list);
+    struct buf spaced;
+    struct token_ids ids = {0};
+    int n = 0;
+    rc = list ? 0 : api_fail(f->e, 503, "ServiceUnavailableError", NULL, "out of memory");
+    buf_init(&spaced);
+    for (size_t i = 0; rc == 0 && i < json_length(v); i++) {
+        size_t len;
+        const struct json *item = json_at(v, i);
+        if (json_type(item) != JSON_STRING) {
+            rc = fail_field(f, "bad_words", "string_type", "Input should be a list of strings");
+            break;
+        }
+        const char *word = json_string(item, &len);
+        if (len == 0) {
+            rc = api_fail_param(f->e, "bad_words", v, "bad_words cannot contain an empty string.");
+            break;
+        }
+        while (len > 1 && *word == ' ') {
+            word++, len--;
+        }
+        for (int variant = 0; variant < 2 && rc == 0; variant++) {
+            struct err err = {0};
+            buf_clear(&spaced);
+            buf_puts(&spaced, variant ? " " : "");
+            buf_append(&spaced, word, len);
+            ids.n = 0;
+            if (tokenizer_encode(g->server->model.tokenizer, spaced.data, spaced.len, 0, &ids, &err) != 0) {
+                rc = api_fail_err(f->e, &err);
+            } else if (ids.n > 128) {
+                rc = api_fail_param(f->e, "bad_words", item, "a bad word may have at most 128 tokens");
+            } else if (ids.n > 0) {
+                list[n].ids = arena_memdup(&g->arena, ids.ids, ids.n * sizeof *ids.ids);
+                list[n].n = (int)ids.n;
+                n++;
+            }
+        }
+    }
+    token_ids_fini(&ids);
+    buf_fini(&spaced);
+    g->f.sp.bad_words = list;
+    g->f.sp.n_bad_words = n;
+    return rc;
+}
+
+static int parse_counts(struct gen *g, const struct fields *f)
+{
+    struct gen_fields *o = &g->f;
+    struct sampling_params *p = &o->sp;
+    int best_of = 0;
+    int64_t seed = -1;
+    if (field_int32(f, "n", INT_MIN, INT_MAX, &p->n) < 0 || field_int32(f, "best_of", INT_MIN, INT_MAX, &best_of) < 0 ||
+        field_int32(f, "min_tokens", INT_MIN, INT_MAX, &p->min_tokens) < 0 ||
+        field_int32(f, "top_k", INT_MIN, INT_MAX, &p->top_k) < 0 ||
+        field_int(f, "seed", INT64_MIN, INT64_MAX, &seed) < 0 ||
+        field_int32(f, "priority", INT_MIN, INT_MAX, &o->priority) < 0) {
+        return -1;
+    }
+    if (p->n > g->server->o.max_n) {
+        return api_fail_param(f->e, "n", json_get(f->object, "n"), "n must be at most %d, got %d.", g->server->o.max_n,
+                              p->n);
+    }
+    if (best_of > 1 && best_of != p->n) {
+        return api_fail_param(f->e, "best_of", json_get(f->object, "best_of"),
+                              "best_of is not supported: every sample is returned, use n");
+    }
+    p->has_seed = json_type(json_get(f->object, "seed")) != JSON_NULL && seed != -1;
+    p->seed = p->has_seed ? seed : 0;
+    o->has_truncate = field_int32(f, "truncate_prompt_tokens", -1, INT_MAX, &o->truncate);
+    if (o->has_truncate < 0) {
+        return -1;
+    }
+    const char *side = NULL;
+    if (field_string(f, "truncation_side", &side) < 0) {
+        return -1;
+    }
+    if (side && strcmp(side, "left") != 0 && strcmp(side, "right") != 0) {
+        return fail_field(f, "truncation_side", "literal_error", "Input should be 'left' or 'right'");
+    }
+    o->truncate_left = !side || side[0] == 'l';
+    return 0;
+}
+
+static int parse_sampling(struct gen *g, const struct fields *f)
+{
+    const struct server_generation_defaults *d = &g->server->o.generation;
+    struct gen_fields *o = &g->f;
+    struct sampling_params *p = &o->sp;
+    int vocab = g->server->model.vocab_size;
+    sampling_params_init(p);
+    p->temperature = d->has_temperature ? d->temperature : 1.0;
+    p->top_p = d->has_top_p ? d->top_p : 1.0;
+    p->top_k = d->has_top_k ? d->top_k : 0;
+    p->min_p = d->has_min_p ? d->min_p : 0.0;
+    p->repetition_penalty = d->has_repetition_penalty ? d->repetition_penalty : 1.0;
+    if (field_double(f, "temperature", &p->temperature) < 0 || field_double(f, "top_p", &p->top_p) < 0 ||
+        field_double(f, "min_p", &p->min_p) < 0 || field_double(f, "repetition_penalty", &p->repetition_penalty) < 0 ||
+        field_double(f, "presence_penalty", &p->presence_penalty) < 0 ||
+        field_double(f, "frequency_penalty", &p->frequency_penalty) < 0 || parse_counts(g, f) < 0 ||
+        field_bool(f, "ignore_eos", &p->ignore_eos) < 0 || parse_logit_bias(g, f) < 0 || parse_bad_words(g, f) < 0 ||
+        field_ids(f, "stop_token_ids", 0, vocab - 1, &p->stop_token_ids, &p->n_stop_token_ids) < 0) {
+        return -1;
+    }
+    int rc = field_ids(f, "allowed_token_ids", 0, vocab - 1, &p->allowed_token_ids, &p->n_allowed_token_ids);
+    if (rc > 0 && p->n_allowed_token_ids == 0) {
+        return api_fail_param(f->e, "allowed_token_ids", json_get(f->object, "allowed_token_ids"),
+                              "allowed_token_ids is not None and empty!");
+    }
+    return rc < 0 ? -1 : 0;
+}
+
+static int parse_prompt_logprobs(struct gen *g, const struct fields *f)
+{
+    int k = 0;
+    int rc = field_int32(f, "prompt_logprobs", INT_MIN, INT_MAX, &k);
+    if (rc <= 0) {
+        return rc;
+    }
+    const struct json *v = json_get(f->object, "prompt_logprobs");
+    if (k < -1) {
+        return api_fail(f->e, 400, TYPE_SCHEMA, "prompt_logprobs", "`prompt_logprobs` must be a positive value or -1.");
+    }
+    if (g->f.stream && k != 0) {
+        return api_fail(f->e, 400, TYPE_SCHEMA, "prompt_logprobs",
+                        "`prompt_logprobs` are not available when `stream=True`.");
+    }
+    int limit = g->server->o.max_logprobs, vocab = g->server->model.vocab_size;
+    if (limit >= 0 && (k == -1 ? vocab : k) > limit) {
+        return api_fail_param(f->e, "prompt_logprobs", v,
+                              "Requested prompt logprobs of %d, which is greater than max allowed: %d", k, limit);
+    }
+    g->f.prompt_logprobs = k == -1 ? vocab : k;
+    return 0;
+}
+
+int gen_parse_common(struct gen *g, const struct fields *f, struct api_error *e)
+{
+    struct gen_fields *o = &g->f;
+    const char *ignored;
+    int flag;
+    o->logprobs = o->prompt_logprobs = -1;
+    o->skip_special = 1;
+    o->stream_interval = g->server->o.stream_interval;
+    o->tokens_as_ids = g->server->o.return_tokens_as_token_ids;
+    if (field_string(f, "model", &ignored) < 0 || parse_stream(g, f) < 0 || parse_stop(g, f) < 0 ||
+        field_bool(f, "echo", &o->echo) < 0 || field_bool(f, "include_stop_str_in_output", &o->include_stop_str) < 0 ||
+        field_bool(f, "skip_special_tokens", &o->skip_special) < 0 ||
+        field_bool(f, "spaces_between_special_tokens", &flag) < 0 ||
+        field_bool(f, "add_special_tokens", &flag) < 0 || field_bool(f, "return_token_ids", &o->return_token_ids) < 0 ||
+        field_bool(f, "return_tokens_as_token_ids", &o->tokens_as_ids) < 0 ||
+        field_string(f, "cache_salt", &o->cache_salt) < 0 || field_string(f, "request_id", &o->request_id) < 0 ||
+        field_string(f, "user", &ignored) < 0 || check_response_format(f) < 0) {
+        return -1;
+    }
+    if (o->cache_salt && !o->cache_salt[0]) {
+        return api_fail(e, 400, TYPE_SCHEMA, "cache_salt", "Parameter 'cache_salt' must be a non-empty string if provided.");
+    }
+    if (check_model_name(g->server, f->object, e) < 0 || refuse_unsupported(f->object, e) < 0) {
+        return -1;
+    }
+    return parse_sampling(g, f) < 0 ? -1 : parse_prompt_logprobs(g, f);
+}

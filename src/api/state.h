@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of the API, shared by its files: the server object, work that may run on the worker thread, and the table of
+ * routes. Everything here belongs to the net thread, except where a comment says otherwise. */
+#ifndef TERN_API_STATE_H
+#define TERN_API_STATE_H
+
+#include "api/error.h"
+#include "api/metrics.h"
+#include "api/server.h"
+#include "base/arena.h"
+#include "base/mq.h"
+#include "net/http.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define WORKER_BODY_BYTES (16 * 1024) /* longer bodies are parsed and tokenized off the net loop */
+
+struct event_base;
+struct event;
+struct gen;
+
+/* A piece of request handling that may run on the worker thread: run touches only the work itself and the server's
+ * immutable parts (options, model); done is called on the net thread. */
+struct work {
+    struct mq_node node;
+    void (*run)(struct work *w);
+    void (*done)(struct work *w);
+};
+
+enum route_flags {
+    ROUTE_OPEN = 1,        /* needs no API key */
+    ROUTE_MODEL = 2,       /* 503 until the model is there */
+    ROUTE_JSON = 4,        /* body must be application/json */
+    ROUTE_UNCOUNTED = 8,   /* not in the http_* metrics */
+};
+
+struct route {
+    const char *path;
+    unsigned methods; /* bits of enum route_method */
+    unsigned flags;
+    void (*handle)(struct server *s, struct http_exchange *x);
+};
+enum route_method { M_GET = 1, M_HEAD = 2, M_POST = 4 };
+
+struct server {
+    struct arena arena;             /* copies of options and model strings */
+    struct server_options o;
+    struct json *default_kwargs;    /* immutable */
+    unsigned char (*key_hashes)[32];
+    struct log log_default;
+    const struct log *log;
+
+    struct event_base *base;
+    struct http_server *http;
+    struct event *ev_control, *ev_events, *ev_worked, *ev_signal, *ev_shutdown;
+    struct mq *control, *events, *worked, *to_worker;
+    int signal_fd;
+    pthread_t thread, worker;
+    int thread_started, worker_started;
+
+    struct server_model model;      /* immutable once ready */
+    int ready;
+    int64_t created;                /* of the model cards */
+    char fingerprint[64];
+    uint64_t started_unix_ms;
+
+    struct gen *gens;               /* all that are not freed */
+    int n_gens;
+    int n_sequences;                /* samples in the engine */
+    int n_load;                     /* generation requests with a client */
+    int stopping;                   /* 1: draining, 2: forced */
+    uint64_t stop_deadline_ns, abort_deadline_ns;
+    struct metrics metrics;
+    struct { char name[64]; } unknown_logged[64]; /* request fields mentioned once */
+    int n_unknown_logged;
+
+    atomic_int stop_requested;
+    pthread_mutex_t lock;           /* the two below, for server_wait */
+    pthread_cond_t cond;
+    int finished;
+};
+
+/* ---- server.c ---- */
+void work_post(struct server *s, struct work *w, size_t body_bytes); /* runs at once when short */
+void respond_error(struct server *s, struct http_exchange *x, const struct api_error *e);
+void respond_json(struct http_exchange *x, int status, struct buf *body); /* finishes body */
+void respond_empty(struct http_exchange *x, int status);
+void note_unknown_fields(struct server *s, const struct json *body, const char *const *known, size_t n_known);
+void uvicorn_line(const struct server *s, const char *fmt, ...) TERN_PRINTF(2, 3);
+void random_hex(char *out, int n_digits); /* NUL-terminated */
+/* The name may be a served one, its last path component, null or empty; else 404. */
+int check_model_name(const struct server *s, const struct json *body, struct api_error *e);
+const char *request_id_header(const struct http_exchange *x); /* NULL when absent or not printable */
+
+/* ---- routes.c ---- */
+extern const struct route server_routes[];
+extern const int server_n_routes;
+
+/* ---- endpoint families ---- */
+void completions_handle(struct server *s, struct http_exchange *x);
+void chat_handle(struct server *s, struct http_exchange *x);
+void tokenize_handle(struct server *s, struct http_exchange *x);
+void detokenize_handle(struct server *s, struct http_exchange *x);
+void models_handle(struct server *s, struct http_exchange *x);
+void health_handle(struct server *s, struct http_exchange *x);
+void version_handle(struct server *s, struct http_exchange *x);
+void load_handle(struct server *s, struct http_exchange *x);
+void metrics_handle(struct server *s, struct http_exchange *x);
+
+#endif
