@@ -92,10 +92,10 @@ int api_fail_param(struct api_error *e, const char *param, const struct json *va
 int api_fail_err(struct api_error *e, const struct err *cause)
 {
     int status = err_http_status(cause->code);
-    if (status == 503) {
+    if (status == 503 || cause->code == ERR_CANCELED) { /* canceled: the engine is draining */
         return api_fail(e, 503, "ServiceUnavailableError", NULL, "%s", cause->text);
     }
-    if (status >= 500 || status == 499) {
+    if (status >= 500) {
         return api_fail(e, 500, "InternalServerError", NULL, "Internal server error");
     }
     return api_fail(e, 400, TYPE_BAD, NULL, "%s", cause->text);

@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "net/sse.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,6 +196,7 @@ static int submit_prompt(struct gen *g, struct gen_prompt *p, struct api_error *
     r->arrival_ns = g->arrival_ns;
     r->reply = s->events;
     r->user = p;
+    r->id = p->request_id = engine_new_id(s->model.engine);
     if (engine_submit(s->model.engine, r, &err) != 0) {
         engine_request_free(r);
         if (err.code == ERR_TOO_LARGE) {
@@ -204,7 +206,6 @@ static int submit_prompt(struct gen *g, struct gen_prompt *p, struct api_error *
         }
         return api_fail_err(e, &err);
     }
-    p->request_id = r->id;
     p->submitted = 1;
     g->n_open += g->f.sp.n;
     s->n_sequences += g->f.sp.n;
@@ -414,7 +415,7 @@ static void parse_done(struct work *w)
     if (s->o.enable_log_requests) {
         log_request(g);
     }
-    json_free(g->json); /* everything needed later was copied; stop strings point into it */
+    json_free(g->json); /* everything needed later lies in the arena */
     g->json = NULL;
 }
 
@@ -717,4 +718,14 @@ void gen_write_usage(const struct gen *g, struct json_writer *w, const struct ge
         json_w_knull(w, "completion_tokens_details");
     }
     json_w_object_end(w);
+}
+
+void gen_write_token_ids(const struct gen_sample *s, struct json_writer *w)
+{
+    json_w_key(w, "token_ids");
+    if (s->prompt->gen->f.return_token_ids) {
+        gen_write_raw_array(w, &s->ids);
+    } else {
+        json_w_null(w);
+    }
 }

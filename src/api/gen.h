@@ -59,8 +59,6 @@ struct gen_sample {
 
 struct gen_prompt {
     struct gen *gen;
-    const char *text;            /* as given, NULL for ids */
-    size_t text_bytes;
     int32_t *ids;
     int n;
     uint64_t request_id;
@@ -76,7 +74,6 @@ struct gen_prompt {
 
 struct gen_dialect {
     const char *id_prefix;       /* "cmpl-" */
-    const char *name;            /* "completion" for messages */
     /* Net or worker thread. Body -> fields and prompts with ids. */
     int (*parse)(struct gen *g, struct api_error *e);
     int chat;                    /* clamps max_tokens to the room left; default: fill the context */
@@ -122,6 +119,8 @@ void gen_free_all(struct server *s);           /* when no engine will speak any 
 
 /* ---- for the dialects ---- */
 int gen_parse_common(struct gen *g, const struct fields *f, struct api_error *e);
+/* 1 given (f.max_tokens set), 0 not, -1 no integer. What exceeds an int is cut to one: it exceeds any context too. */
+int gen_parse_max_tokens(struct gen *g, const struct fields *f, const char *name);
 /* Room, truncation, clamping (chat) or refusal (completions). After the prompts have ids. */
 int gen_check_lengths(struct gen *g, struct api_error *e);
 int gen_add_prompts(struct gen *g, int n, struct api_error *e);
@@ -135,6 +134,7 @@ void gen_send(struct gen *g, const struct buf *json); /* one event of the stream
 void gen_write_head(const struct gen *g, struct json_writer *w, const char *object);
 void gen_write_raw_array(struct json_writer *w, const struct buf *items); /* [items] */
 void gen_write_prompt_ids(const struct gen_prompt *p, struct json_writer *w);
+void gen_write_token_ids(const struct gen_sample *s, struct json_writer *w); /* since the last chunk, or all */
 int gen_prompt_tokens(const struct gen *g);
 
 /* ---- logprobs.c ---- */

@@ -123,9 +123,13 @@ static int parse_stop(struct gen *g, const struct fields *f)
         if (json_type(item) != JSON_STRING) {
             return fail_field(f, "stop", "string_type", "Input should be a string or a list of strings");
         }
-        o->stop[i] = json_string(item, &o->stop_bytes[i]);
+        const char *text = json_string(item, &o->stop_bytes[i]);
         if (o->stop_bytes[i] == 0) {
             return api_fail_param(f->e, "stop", v, "stop cannot contain an empty string.");
+        }
+        o->stop[i] = arena_strndup(&g->arena, text, o->stop_bytes[i]);
+        if (!o->stop[i]) {
+            return api_fail(f->e, 503, "ServiceUnavailableError", NULL, "out of memory");
         }
         o->n_stop++;
     }
@@ -308,6 +312,17 @@ static int parse_prompt_logprobs(struct gen *g, const struct fields *f)
     }
     g->f.prompt_logprobs = k == -1 ? vocab : k;
     return 0;
+}
+
+int gen_parse_max_tokens(struct gen *g, const struct fields *f, const char *name)
+{
+    int64_t v;
+    int rc = field_int(f, name, INT64_MIN, INT64_MAX, &v);
+    if (rc > 0) {
+        g->f.has_max_tokens = 1;
+        g->f.max_tokens = v > INT_MAX / 2 ? INT_MAX / 2 : v < INT_MIN ? INT_MIN : (int)v;
+    }
+    return rc;
 }
 
 int gen_parse_common(struct gen *g, const struct fields *f, struct api_error *e)

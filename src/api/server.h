@@ -110,6 +110,7 @@ void server_set_ready(struct server *s, const struct server_model *m);
  * skips the waiting. Returns 0; or ERR_CANCELED when the server was told to stop before it was ready. */
 int server_wait(struct server *s);
 void server_stop(struct server *s); /* as if SIGTERM had come; a second call forces */
+int server_stop_requested(const struct server *s); /* a signal or server_stop came; for commands that still load */
 void server_close(struct server *s); /* stops at once if still running; accepts NULL */
 
 #endif

@@ -44,7 +44,8 @@ struct route {
 enum route_method { M_GET = 1, M_HEAD = 2, M_POST = 4 };
 
 struct server {
-    struct arena arena;             /* copies of options and model strings */
+    struct arena arena;             /* copies of options */
+    struct arena model_arena;       /* copies of what server_set_ready brought */
     struct server_options o;
     struct json *default_kwargs;    /* immutable */
     unsigned char (*key_hashes)[32];
@@ -53,9 +54,9 @@ struct server {
 
     struct event_base *base;
     struct http_server *http;
-    struct event *ev_control, *ev_events, *ev_worked, *ev_signal, *ev_shutdown;
-    struct mq *control, *events, *worked, *to_worker;
-    int signal_fd;
+    struct event *ev_control, *ev_events, *ev_worked, *ev_signal, *ev_tick;
+    struct mq *events, *worked, *to_worker;
+    int control_fd, signal_fd;
     pthread_t thread, worker;
     int thread_started, worker_started;
 
@@ -63,25 +64,30 @@ struct server {
     int ready;
     int64_t created;                /* of the model cards */
     char fingerprint[64];
-    uint64_t started_unix_ms;
 
     struct gen *gens;               /* all that are not freed */
     int n_gens;
     int n_sequences;                /* samples in the engine */
     int n_load;                     /* generation requests with a client */
     int stopping;                   /* 1: draining, 2: forced */
-    uint64_t stop_deadline_ns, abort_deadline_ns;
+    int aborted;                    /* the engine was told to end everything */
+    uint64_t deadline_ns;           /* of the stage the shutdown is in */
     struct metrics metrics;
     struct { char name[64]; } unknown_logged[64]; /* request fields mentioned once */
     int n_unknown_logged;
 
-    atomic_int stop_requested;
-    pthread_mutex_t lock;           /* the two below, for server_wait */
+    atomic_int stop_requested;      /* how often */
+    atomic_int worker_stop;
+    pthread_mutex_t lock;           /* for what follows */
     pthread_cond_t cond;
-    int finished;
+    int installed;                  /* the net thread answers with the model; set under the lock */
+    int finished;                   /* the net thread's loop has ended */
+    struct server_model pending;    /* from server_set_ready to the net thread */
+    int has_pending;
 };
 
-/* ---- server.c ---- */
+/* ---- dispatch.c ---- */
+void dispatch_callbacks(struct server *s, struct http_callbacks *out);
 void work_post(struct server *s, struct work *w, size_t body_bytes); /* runs at once when short */
 void respond_error(struct server *s, struct http_exchange *x, const struct api_error *e);
 void respond_json(struct http_exchange *x, int status, struct buf *body); /* finishes body */

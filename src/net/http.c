@@ -524,6 +524,7 @@ static void conn_process(struct conn *c)
                 break;
             }
             c->state = CONN_READING;
+            buf_clear(&c->x.extra);
             if (r->wants_continue && at >= c->in.len) {
                 buf_puts(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
                 mark_dirty(c);
@@ -848,6 +849,16 @@ int http_server_n_connections(const struct http_server *s)
     return s->n_conns;
 }
 
+int http_server_is_busy(const struct http_server *s)
+{
+    for (const struct conn *c = s->conns; c; c = c->next) {
+        if (c->state == CONN_RUNNING || (c->state != CONN_LINGERING && backlog(c) > 0)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 void http_server_stop_accepting(struct http_server *s)
 {
     s->draining = 1;
@@ -894,6 +905,11 @@ void http_server_free(struct http_server *s)
 const char *http_method(const struct http_exchange *x)
 {
     return http_request_method(&x->conn->request);
+}
+
+const char *http_target(const struct http_exchange *x)
+{
+    return x->conn->request.url.data ? x->conn->request.url.data : "";
 }
 
 const char *http_path(const struct http_exchange *x)

@@ -45,11 +45,13 @@ struct http_options {
 int http_server_new(struct http_server **out, struct event_base *base, const struct http_options *o, struct err *e);
 int http_server_port(const struct http_server *s);
 int http_server_n_connections(const struct http_server *s);
+int http_server_is_busy(const struct http_server *s);   /* a response is due, or bytes of one wait to be sent */
 void http_server_stop_accepting(struct http_server *s); /* closes the listener and idle connections; responses under way
                                                          * go on and then close */
 void http_server_free(struct http_server *s);           /* closes all connections without callbacks */
 
 const char *http_method(const struct http_exchange *x);
+const char *http_target(const struct http_exchange *x);                /* as received; no control characters */
 const char *http_path(const struct http_exchange *x);
 const char *http_query(const struct http_exchange *x);
 const char *http_header(const struct http_exchange *x, const char *name);
