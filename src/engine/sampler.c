@@ -408,20 +408,24 @@ static int32_t draw_from_all(const struct sampler *s, double u, double total)
     return last;
 }
 
-static int32_t draw_random(struct sampler *s, const struct sampler_row *r, const float *x, float max)
+/* `best` is the largest entry of x, and finite. */
+static int32_t draw_random(struct sampler *s, const struct sampler_row *r, const float *x, int32_t best)
 {
     const struct sampling_params *p = r->params;
     float temperature = (float)fmax(p->temperature, MIN_TEMPERATURE);
-    weigh(s, x, temperature, max / temperature);
+    weigh(s, x, temperature, x[best] / temperature);
     double total = 0.0;
     for (int c = 0; c < s->n_chunks; c++) {
         total += s->chunk_sum[c];
+    }
+    if (!(total > 0.0)) {
+        return best; /* logits near the end of the range of floats, divided by a low temperature */
     }
     double u = rng_uniform(r->seed, (uint64_t)r->n_out);
     int by_k = p->top_k > 0 && p->top_k < s->vocab_size, by_p = p->top_p < 1.0;
     if (!by_k && !by_p && p->min_p == 0.0) {
         int32_t id = draw_from_all(s, u, total);
-        return id >= 0 ? id : s->kernels->argmax(s->y, s->vocab_size); /* the sums of a row at its rounding limit */
+        return id >= 0 ? id : best; /* the last chunk may be empty when u is at its end */
     }
     float y_bound = by_k ? bound_of_kth(s, p->top_k) : -INFINITY;
     double w_bound = p->min_p;
@@ -452,7 +456,7 @@ int32_t sampler_draw(struct sampler *s, const struct sampler_row *r)
     if (r->params->temperature < GREEDY_BELOW || !isfinite(x[best])) {
         return best;
     }
-    return draw_random(s, r, x, x[best]);
+    return draw_random(s, r, x, best);
 }
 
 /* ---- log-probabilities ---- */
