@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of the NEON level: its own kernels, and those it takes from lower levels. */
-/* Constant data only, so that reading it needs no such instruction. */
+/* The table of the NEON level. Constant data only, so that
+ * reading it needs no such instruction. */
 #include "kernels/arm/neon.h"
-#include "kernels/ref/ref.h"
 
 const struct kernels kernels_neon = {
     .level = CPU_NEON,
@@ -10,34 +9,34 @@ const struct kernels kernels_neon = {
         {
             [ACT_BF16] =
                 {
-                    .embed = ref_embed_bf16,
-                    .rmsnorm = ref_rmsnorm_bf16,
-                    .gemm = ref_gemm_bf16,
-                    .rope_store = ref_rope_store_bf16,
-                    .attn_part = ref_attn_part_bf16,
-                    .attn_merge = ref_attn_merge_bf16,
-                    .swiglu = ref_swiglu_bf16,
-                    .add = ref_add_bf16,
-                    .gemm_add = ref_gemm_add_bf16,
-                    .gemm_swiglu = ref_gemm_swiglu_bf16,
-                    .gemm_qkv = ref_gemm_qkv_bf16,
+                    .embed = neon_embed_bf16,
+                    .rmsnorm = neon_rmsnorm_bf16,
+                    .gemm = neon_gemm_bf16,
+                    .rope_store = neon_rope_store_bf16,
+                    .attn_part = neon_attn_part_bf16,
+                    .attn_merge = neon_attn_merge_bf16,
+                    .swiglu = neon_swiglu_bf16,
+                    .add = neon_add_bf16,
+                    .gemm_add = neon_gemm_add_bf16,
+                    .gemm_swiglu = neon_gemm_swiglu_bf16,
+                    .gemm_qkv = neon_gemm_qkv_bf16,
                 },
             [ACT_F32] =
                 {
-                    .embed = ref_embed_f32,
-                    .rmsnorm = ref_rmsnorm_f32,
-                    .gemm = ref_gemm_f32,
-                    .rope_store = ref_rope_store_f32,
-                    .attn_part = ref_attn_part_f32,
-                    .attn_merge = ref_attn_merge_f32,
-                    .swiglu = ref_swiglu_f32,
-                    .add = ref_add_f32,
-                    .gemm_add = ref_gemm_add_f32,
-                    .gemm_swiglu = ref_gemm_swiglu_f32,
-                    .gemm_qkv = ref_gemm_qkv_f32,
+                    .embed = neon_embed_f32,
+                    .rmsnorm = neon_rmsnorm_f32,
+                    .gemm = neon_gemm_f32,
+                    .rope_store = neon_rope_store_f32,
+                    .attn_part = neon_attn_part_f32,
+                    .attn_merge = neon_attn_merge_f32,
+                    .swiglu = neon_swiglu_f32,
+                    .add = neon_add_f32,
+                    .gemm_add = neon_gemm_add_f32,
+                    .gemm_swiglu = neon_gemm_swiglu_f32,
+                    .gemm_qkv = neon_gemm_qkv_f32,
                 },
         },
-    .pack = ref_pack,
-    .argmax = ref_argmax,
-    .logsumexp = ref_logsumexp,
+    .pack = neon_pack,
+    .argmax = neon_argmax,
+    .logsumexp = neon_logsumexp,
 };

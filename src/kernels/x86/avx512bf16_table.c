@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of the AVX-512 BF16 level: its own kernels, and those it takes from lower levels. */
-/* Constant data only, so that reading it needs no such instruction. */
+/* The table of the AVX-512 BF16 level: bf16 products by VDPBF16PS, all else from AVX-512. Constant data only, so that
+ * reading it needs no such instruction. */
 #include "kernels/x86/x86.h"
-#include "kernels/ref/ref.h"
 
 const struct kernels kernels_avx512bf16 = {
     .level = CPU_AVX512_BF16,
@@ -10,34 +9,34 @@ const struct kernels kernels_avx512bf16 = {
         {
             [ACT_BF16] =
                 {
-                    .embed = ref_embed_bf16,
-                    .rmsnorm = ref_rmsnorm_bf16,
-                    .gemm = ref_gemm_bf16,
-                    .rope_store = ref_rope_store_bf16,
-                    .attn_part = ref_attn_part_bf16,
-                    .attn_merge = ref_attn_merge_bf16,
-                    .swiglu = ref_swiglu_bf16,
-                    .add = ref_add_bf16,
-                    .gemm_add = ref_gemm_add_bf16,
-                    .gemm_swiglu = ref_gemm_swiglu_bf16,
-                    .gemm_qkv = ref_gemm_qkv_bf16,
+                    .embed = avx512_embed_bf16,
+                    .rmsnorm = avx512_rmsnorm_bf16,
+                    .gemm = avx512bf16_gemm,
+                    .rope_store = avx512_rope_store_bf16,
+                    .attn_part = avx512bf16_attn_part,
+                    .attn_merge = avx512_attn_merge_bf16,
+                    .swiglu = avx512_swiglu_bf16,
+                    .add = avx512_add_bf16,
+                    .gemm_add = avx512bf16_gemm_add,
+                    .gemm_swiglu = avx512bf16_gemm_swiglu,
+                    .gemm_qkv = avx512bf16_gemm_qkv,
                 },
             [ACT_F32] =
                 {
-                    .embed = ref_embed_f32,
-                    .rmsnorm = ref_rmsnorm_f32,
-                    .gemm = ref_gemm_f32,
-                    .rope_store = ref_rope_store_f32,
-                    .attn_part = ref_attn_part_f32,
-                    .attn_merge = ref_attn_merge_f32,
-                    .swiglu = ref_swiglu_f32,
-                    .add = ref_add_f32,
-                    .gemm_add = ref_gemm_add_f32,
-                    .gemm_swiglu = ref_gemm_swiglu_f32,
-                    .gemm_qkv = ref_gemm_qkv_f32,
+                    .embed = avx512_embed_f32,
+                    .rmsnorm = avx512_rmsnorm_f32,
+                    .gemm = avx512_gemm_f32,
+                    .rope_store = avx512_rope_store_f32,
+                    .attn_part = avx512_attn_part_f32,
+                    .attn_merge = avx512_attn_merge_f32,
+                    .swiglu = avx512_swiglu_f32,
+                    .add = avx512_add_f32,
+                    .gemm_add = avx512_gemm_add_f32,
+                    .gemm_swiglu = avx512_gemm_swiglu_f32,
+                    .gemm_qkv = avx512_gemm_qkv_f32,
                 },
         },
-    .pack = ref_pack,
-    .argmax = ref_argmax,
-    .logsumexp = ref_logsumexp,
+    .pack = avx512_pack,
+    .argmax = avx512_argmax,
+    .logsumexp = avx512_logsumexp,
 };
