@@ -166,8 +166,10 @@ static int submit_prompt(struct gen *g, struct gen_prompt *p, struct api_error *
     int32_t *stop = arena_alloc(&r->arena, (size_t)(q->n_stop_token_ids + n_model + 1) * sizeof *stop);
     r->prompt = arena_memdup(&r->arena, p->ids, (size_t)p->n * sizeof *p->ids);
     q->logit_bias = arena_memdup(&r->arena, q->logit_bias, (size_t)q->n_logit_bias * sizeof *q->logit_bias);
-    q->allowed_token_ids =
-        arena_memdup(&r->arena, q->allowed_token_ids, (size_t)q->n_allowed_token_ids * sizeof *q->allowed_token_ids);
+    if (q->allowed_token_ids) { /* NULL: all */
+        q->allowed_token_ids = arena_memdup(&r->arena, q->allowed_token_ids,
+                                            (size_t)q->n_allowed_token_ids * sizeof *q->allowed_token_ids);
+    }
     struct token_seq *words = arena_memdup(&r->arena, q->bad_words, (size_t)q->n_bad_words * sizeof *words);
     if (!stop || !r->prompt || (q->n_bad_words && !words)) {
         engine_request_free(r);
