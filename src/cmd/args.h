@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options that commands share, as tables (base/opt.h): one row gives flag, variable, range and help. Names and
+ * meanings are vLLM's. Three kinds of row: honoured; accepted without effect, with one warning (what only matters on
+ * GPUs or in Python); and refused by name (what would change the answers and is not here). */
+#ifndef TERN_CMD_ARGS_H
+#define TERN_CMD_ARGS_H
+
+#include "base/log.h"
+#include "base/opt.h"
+
+/* Model, memory and scheduling: serve, generate, align and info. */
+struct args_engine {
+    const char *config;
+    /* model */
+    const char *model, *tokenizer, *dtype, *generation_config, *override_generation_config, *chat_template;
+    struct opt_list served_model_names;
+    int64_t seed, max_model_len /* 0: the model's, -1: the largest that fits */, max_logprobs;
+    int enforce_eager, allow_long_max_model_len;
+    /* KV cache */
+    int64_t block_size, kv_cache_memory_bytes, num_gpu_blocks_override;
+    double gpu_memory_utilization, cpu_kvcache_space_gib;
+    int enable_prefix_caching;
+    /* scheduling */
+    int64_t max_num_batched_tokens, max_num_seqs, long_prefill_token_threshold;
+    int enable_chunked_prefill;
+    const char *scheduling_policy;
+    /* CPU */
+    const char *cpu_mask, *threads_bind;
+    int64_t threads, reserved_cpus;
+    /* log */
+    const char *log_level;
+    int64_t ignored_one; /* where the only allowed value (1) of unsupported degrees goes */
+    const char *ignored_text;
+};
+
+struct args_server {
+    const char *host, *uvicorn_log_level, *root_path, *response_role, *default_chat_template_kwargs;
+    const char *disable_access_log_for_endpoints, *allowed_origins, *allowed_methods, *allowed_headers;
+    const char *ignored_text;
+    int64_t port, keep_alive_s, shutdown_timeout_s, stream_interval, max_num_queued_reqs;
+    int64_t max_n, max_prompts, max_stop_strings, max_header_bytes, max_body_bytes;
+    double log_stats_interval_s;
+    struct opt_list api_keys;
+    int disable_access_log, allow_credentials, enable_request_id_headers, enable_prompt_tokens_details;
+    int enable_force_include_usage, enable_server_load_tracking, return_tokens_as_token_ids, enable_log_requests;
+    int disable_log_stats;
+};
+
+/* Sampling of `tern generate`; unset fields take the model's generation_config.json. */
+struct args_sampling {
+    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+    int64_t top_k, max_tokens, min_tokens, n, logprobs;
+    struct opt_list stop, stop_token_ids;
+    int ignore_eos, include_stop_str, skip_special_tokens;
+};
+
+struct opt_table args_engine_table(struct args_engine *a);
+struct opt_table args_server_table(struct args_server *a);
+struct opt_table args_sampling_table(struct args_sampling *a);
+
+/* Parses; on --help prints it and on a fault prints usage and one line. Returns -1 to go on, else the exit code. */
+int args_parse(struct opts *o, const char *command, int argc, char **argv);
+/* The model directory: the one positional word, else --model. Returns -1 to go on, else the exit code. */
+int args_model(const struct opts *o, const char *command, struct args_engine *a, int max_words);
+/* Log from --log-level (or VLLM_LOGGING_LEVEL); prefix is borrowed. Then the warnings of the parser go to it. */
+int args_log(const struct opts *o, const char *level_name, const char *prefix, struct log *log);
+/* Writes a fault as the program's last word: "tern serve: error: …". Returns the exit code 1. */
+int args_fail(const char *command, const struct err *e);
+
+#define EXIT_FAULT 1
+#define EXIT_USAGE 2
+
+#endif

@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tern serve MODEL. Everything that can be refused is refused before the port is bound; then the port is bound, so that
+ * clients see 503 from /health and not a refused connection, while weights are packed; the ready lines come after the
+ * engine has produced a token. Lines keep the lead words of vLLM's, because scripts wait for them (docs/contract.md).
+ *
+ * Threads: the caller's (this file), the server's, the engine's and its workers, and the one that prints throughput. */
+#include "base/clock.h"
+#include "base/json.h"
+#include "cmd/cmd.h"
+#include "cmd/setup.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LIST_MAX       64
+#define WARM_UP_WAIT_S 120
+
+/* ---- options to server_options ---- */
+
+struct lists {
+    struct arena arena;
+    const char *origins[LIST_MAX], *methods[LIST_MAX], *headers[LIST_MAX], *quiet_paths[LIST_MAX];
+};
+
+/* A JSON list of strings, or words with commas between. */
+static int read_list(struct arena *a, const char *flag, const char *text, const char **out, int *n, struct err *e)
+{
+    *n = 0;
+    if (!text) {
+        return 0;
+    }
+    if (text[strspn(text, " ")] != '[') {
+        char *copy = arena_strdup(a, text), *save = NULL;
+        for (char *w = copy ? strtok_r(copy, ", ", &save) : NULL; w && *n < LIST_MAX; w = strtok_r(NULL, ", ", &save)) {
+            out[(*n)++] = w;
+        }
+        return copy ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+    }
+    struct json *doc = NULL;
+    int rc = json_parse(&doc, text, strlen(text), JSON_DEPTH_DEFAULT, e);
+    for (size_t i = 0; rc >= 0 && i < json_length(doc); i++) {
+        if (json_type(json_at(doc, i)) != JSON_STRING || *n == LIST_MAX) {
+            rc = err_set(e, ERR_INVALID, "expected a JSON list of at most %d strings", LIST_MAX);
+        } else if (!(out[(*n)++] = arena_strdup(a, json_string(json_at(doc, i), NULL)))) {
+            rc = err_set(e, ERR_NOMEM, "out of memory");
+        }
+    }
+    json_free(doc);
+    return rc < 0 ? err_prefix(e, "--%s", flag) : 0;
+}
+
+static int fill_options(struct server_options *so, const struct setup *s, const struct args_server *v, struct lists *l,
+                        struct err *e)
+{
+    server_options_init(so);
+    so->host = v->host;
+    so->port = (int)v->port;
+    so->api_keys = v->api_keys.v;
+    so->n_api_keys = v->api_keys.n;
+    so->response_role = v->response_role;
+    so->root_path = v->root_path;
+    so->enable_request_id_headers = v->enable_request_id_headers;
+    so->enable_prompt_tokens_details = v->enable_prompt_tokens_details;
+    so->enable_force_include_usage = v->enable_force_include_usage;
+    so->enable_server_load_tracking = v->enable_server_load_tracking;
+    so->return_tokens_as_token_ids = v->return_tokens_as_token_ids;
+    so->enable_log_requests = v->enable_log_requests;
+    so->max_logprobs = (int)s->a->max_logprobs;
+    so->generation = s->generation;
+    so->default_chat_template_kwargs = v->default_chat_template_kwargs;
+    so->disable_access_log = v->disable_access_log || strcasecmp(v->uvicorn_log_level, "warning") == 0 ||
+                             strcasecmp(v->uvicorn_log_level, "error") == 0 ||
+                             strcasecmp(v->uvicorn_log_level, "critical") == 0;
+    so->allow_credentials = v->allow_credentials;
+    so->keep_alive_s = (int)v->keep_alive_s;
+    so->shutdown_timeout_s = (int)v->shutdown_timeout_s;
+    so->max_body_bytes = (size_t)v->max_body_bytes;
+    if (v->max_header_bytes > 0) {
+        so->max_header_bytes = (size_t)v->max_header_bytes;
+    }
+    so->max_num_queued_reqs = (int)v->max_num_queued_reqs;
+    so->max_prompts = (int)v->max_prompts;
+    so->max_n = (int)v->max_n;
+    so->max_stop_strings = (int)v->max_stop_strings;
+    so->stream_interval = (int)v->stream_interval;
+    so->log = &s->log;
+    so->allowed_origins = l->origins;
+    so->allowed_methods = l->methods;
+    so->allowed_headers = l->headers;
+    so->disable_access_log_for = l->quiet_paths;
+    int rc = read_list(&l->arena, "allowed-origins", v->allowed_origins, l->origins, &so->n_allowed_origins, e);
+    rc = rc < 0 ? rc : read_list(&l->arena, "allowed-methods", v->allowed_methods, l->methods, &so->n_allowed_methods, e);
+    rc = rc < 0 ? rc : read_list(&l->arena, "allowed-headers", v->allowed_headers, l->headers, &so->n_allowed_headers, e);
+    return rc < 0 ? rc
+                  : read_list(&l->arena, "disable-access-log-for-endpoints", v->disable_access_log_for_endpoints,
+                              l->quiet_paths, &so->n_disable_access_log_for, e);
+}
+
+/* ---- throughput lines ---- */
+
+struct throughput {
+    const struct engine *engine;
+    const struct log *log;
+    double interval_s;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    int stop, started;
+};
+
+static void print_throughput(const struct throughput *t, const struct engine_stats *now, const struct engine_stats *before,
+                             double seconds, int *was_idle)
+{
+    double prompt = (double)((now->prompt_tokens - now->prompt_tokens_cached) -
+                             (before->prompt_tokens - before->prompt_tokens_cached)) /
+                    seconds;
+    double generation = (double)(now->generation_tokens - before->generation_tokens) / seconds;
+    uint64_t preempted = now->preemptions - before->preemptions;
+    double hits = now->prefix_queries ? 100.0 * (double)now->prefix_hits / (double)now->prefix_queries : 0;
+    char preemptions[48] = "";
+    if (preempted) {
+        snprintf(preemptions, sizeof preemptions, "Preemptions: %llu, ", (unsigned long long)preempted);
+    }
+    int idle = prompt <= 0 && generation <= 0;
+    log_write(t->log, idle && *was_idle ? LOG_DEBUG : LOG_INFO, __FILE__, __LINE__,
+              "Engine 000: Avg prompt throughput: %.1f tokens/s, Avg generation throughput: %.1f tokens/s, Running: %d reqs, "
+              "Waiting: %d reqs, %sGPU KV cache usage: %.1f%%, Prefix cache hit rate: %.1f%%",
+              prompt, generation, now->n_running, now->n_waiting, preemptions, 100 * now->kv_usage, hits);
+    *was_idle = idle;
+}
+
+static void *throughput_main(void *arg)
+{
+    struct throughput *t = arg;
+    /* Two copies of a large struct: on the heap of this thread's start, not on its stack. */
+    struct engine_stats *s = calloc(2, sizeof *s);
+    if (!s) {
+        return NULL;
+    }
+    engine_stats(t->engine, &s[0]);
+    uint64_t last_ns = clock_now_ns();
+    int which = 0, was_idle = 1;
+    pthread_mutex_lock(&t->lock);
+    while (!t->stop) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        long ns = until.tv_nsec + (long)((t->interval_s - (double)(long)t->interval_s) * 1e9);
+        until.tv_sec += (time_t)t->interval_s + ns / 1000000000;
+        until.tv_nsec = ns % 1000000000;
+        while (!t->stop && pthread_cond_timedwait(&t->wake, &t->lock, &until) == 0) {
+        }
+        if (!t->stop) {
+            uint64_t now_ns = clock_now_ns();
+            engine_stats(t->engine, &s[!which]);
+            print_throughput(t, &s[!which], &s[which], (double)(now_ns - last_ns) * 1e-9, &was_idle);
+            which = !which;
+            last_ns = now_ns;
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+    free(s);
+    return NULL;
+}
+
+static void throughput_start(struct throughput *t)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&t->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&t->lock, NULL);
+    t->started = pthread_create(&t->thread, NULL, throughput_main, t) == 0;
+}
+
+static void throughput_stop(struct throughput *t)
+{
+    if (t->started) {
+        pthread_mutex_lock(&t->lock);
+        t->stop = 1;
+        pthread_cond_signal(&t->wake);
+        pthread_mutex_unlock(&t->lock);
+        pthread_join(t->thread, NULL);
+        pthread_mutex_destroy(&t->lock);
+        pthread_cond_destroy(&t->wake);
+    }
+}
+
+/* ---- start-up ---- */
+
+static void log_banner(const struct setup *s, const struct opts *o)
+{
+    const struct args_engine *a = s->a;
+    struct buf b;
+    buf_init(&b);
+    opts_describe(o, "api-key", &b);
+    log_info(&s->log, "tern version %s, with the behaviour of vLLM's V1 engine", TERN_VERSION);
+    log_info(&s->log, "non-default args: %s", b.data ? b.data : "{}");
+    log_info(&s->log, "Resolved architecture: %s (%s layout)", model_config(s->model)->architecture,
+             model_layout_name(s->model));
+    log_info(&s->log, "Using max model len %d", s->plan.max_model_len);
+    if (a->enable_chunked_prefill) {
+        log_info(&s->log, "Chunked prefill is enabled with max_num_batched_tokens=%lld.", (long long)a->max_num_batched_tokens);
+    }
+    buf_fini(&b);
+}
+
+static void describe_config(const struct setup *s, struct buf *b)
+{
+    const struct args_engine *a = s->a;
+    buf_printf(b,
+               "model='%s', dtype=%s, max_model_len=%d, max_num_seqs=%lld, max_num_batched_tokens=%lld, block_size=%d, "
+               "num_gpu_blocks=%d, enable_prefix_caching=%s, enable_chunked_prefill=%s, scheduling_policy=%s, seed=%lld, "
+               "enforce_eager=%s, tensor_parallel_size=1, pipeline_parallel_size=1, device=cpu, level=%s, threads=%d",
+               a->model, model_act(s->model) == ACT_BF16 ? "bfloat16" : "float32", s->plan.max_model_len,
+               (long long)a->max_num_seqs, (long long)a->max_num_batched_tokens, KV_BLOCK_TOKENS, s->plan.n_blocks,
+               a->enable_prefix_caching ? "True" : "False", a->enable_chunked_prefill ? "True" : "False",
+               a->scheduling_policy, (long long)a->seed, a->enforce_eager ? "True" : "False", cpu_level_name(s->level),
+               s->n_threads);
+}
+
+static void log_plan(const struct setup *s)
+{
+    const struct memory_plan *p = &s->plan;
+    const double g = 1.0 / 1073741824;
+    struct buf b;
+    buf_init(&b);
+    describe_config(s, &b);
+    log_info(&s->log, "Initializing a V1 LLM engine (v%s) with config: %s", TERN_VERSION, b.data ? b.data : "");
+    buf_fini(&b);
+    log_info(&s->log, "Compute threads: %d (%s), instruction set %s", s->n_threads, s->threads_why, cpu_level_name(s->level));
+    log_info(&s->log,
+             "Memory plan: weights %.2f GiB + KV cache %.2f GiB + activations %.2f GiB + process %.2f GiB; limit %.2f GiB, of "
+             "which %.2f GiB are free",
+             (double)p->weight_bytes * g, (double)p->kv_bytes * g, (double)p->activation_bytes * g,
+             (double)p->process_bytes * g, (double)p->limit_bytes * g, (double)p->available_bytes * g);
+    log_info(&s->log, "%s set (%.2f/%.2f) GiB for KV cache on node 0.", p->kv_explicit ? "Explicitly" : "Auto",
+             (double)p->kv_bytes * g, (double)p->limit_bytes * g);
+}
+
+/* 131072 -> "131,072", as vLLM prints sizes. */
+static const char *grouped(uint64_t v, char out[32])
+{
+    char digits[24];
+    int n = snprintf(digits, sizeof digits, "%llu", (unsigned long long)v), at = 0;
+    for (int i = 0; i < n; i++) {
+        if (i && (n - i) % 3 == 0) {
+            out[at++] = ',';
+        }
+        out[at++] = digits[i];
+    }
+    out[at] = '\0';
+    return out;
+}
+
+static uint64_t kv_tokens(const struct memory_plan *p)
+{
+    uint64_t per_request = ((uint64_t)p->max_model_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    return (uint64_t)(p->n_blocks - 1) * (uint64_t)p->max_model_len / per_request;
+}
+
+static void log_generation(const struct setup *s)
+{
+    const struct server_generation_defaults *g = &s->generation;
+    struct buf b;
+    buf_init(&b);
+    if (g->has_temperature) {
+        buf_printf(&b, ", 'temperature': %.15g", g->temperature);
+    }
+    if (g->has_top_p) {
+        buf_printf(&b, ", 'top_p': %.15g", g->top_p);
+    }
+    if (g->has_top_k) {
+        buf_printf(&b, ", 'top_k': %d", g->top_k);
+    }
+    if (g->has_min_p) {
+        buf_printf(&b, ", 'min_p': %.15g", g->min_p);
+    }
+    if (g->has_repetition_penalty) {
+        buf_printf(&b, ", 'repetition_penalty': %.15g", g->repetition_penalty);
+    }
+    if (g->has_max_new_tokens) {
+        buf_printf(&b, ", 'max_tokens': %d", g->max_new_tokens);
+    }
+    if (b.len) {
+        log_warning(&s->log,
+                    "Default vLLM sampling parameters have been overridden by the model's `generation_config.json`: {%s}. "
+                    "Start with `--generation-config vllm` for neutral ones.",
+                    b.data + 2);
+    }
+    buf_fini(&b);
+}
+
+/* One token through the whole engine: pages in weights and buffers, and proves that a token can be produced. */
+static int warm_up(struct setup *s, struct err *e)
+{
+    struct mq *reply = NULL;
+    struct engine_request *r = NULL;
+    int32_t *prompt;
+    int rc = mq_new(&reply, e);
+    if (rc >= 0 && !(r = engine_request_new())) {
+        rc = err_set(e, ERR_NOMEM, "out of memory");
+    }
+    if (rc >= 0 && !(prompt = arena_alloc(&r->arena, sizeof *prompt))) {
+        rc = err_set(e, ERR_NOMEM, "out of memory");
+    }
+    if (rc >= 0) {
+        r->prompt = prompt;
+        r->n_prompt = 1;
+        sampling_params_init(&r->params);
+        r->params.temperature = 0;
+        r->params.max_tokens = 1;
+        r->params.ignore_eos = 1;
+        r->params.n_prompt_logprobs = 0; /* such a prompt is not looked up in the prefix cache, nor counted there */
+        r->arrival_ns = clock_now_ns();
+        r->reply = reply;
+        rc = engine_submit(s->engine, r, e);
+        r = rc < 0 ? r : NULL;
+    }
+    uint64_t give_up = clock_now_ns() + (uint64_t)WARM_UP_WAIT_S * 1000000000;
+    for (int done = 0; rc >= 0 && !done;) {
+        if (mq_wait(reply, 1000) == 0 && clock_now_ns() > give_up) {
+            rc = err_set(e, ERR_INTERNAL, "no token after %d s of warm-up", WARM_UP_WAIT_S);
+        }
+        for (struct mq_node *n = mq_pop_all(reply), *next; n; n = next) {
+            struct engine_event *ev = (struct engine_event *)((char *)n - offsetof(struct engine_event, node));
+            next = n->next;
+            if (ev->finish == FINISH_ERROR) {
+                rc = err_set(e, ERR_INTERNAL, "warm-up: %s", ev->error);
+            }
+            done |= ev->finish != FINISH_NONE;
+            engine_event_free(ev);
+        }
+    }
+    if (r) {
+        engine_request_free(r);
+    }
+    if (reply && rc >= 0) { /* on failure the engine may still hold it: setup_close comes first, the process ends anyway */
+        mq_free(reply);
+    }
+    return rc;
+}
+
+static int start_engine(struct setup *s, struct err *e)
+{
+    log_info(&s->log, "Starting to load model %s...", s->a->model);
+    int rc = setup_load(s, e);
+    if (rc < 0) {
+        return rc;
+    }
+    log_info(&s->log, "Loading weights took %.2f seconds", s->weights_seconds);
+    uint64_t start = clock_now_ns();
+    rc = setup_engine(s, e);
+    if (rc < 0) {
+        return rc;
+    }
+    char tokens[32], length[32];
+    log_info(&s->log, "GPU KV cache size: %s tokens, Maximum concurrency for %s tokens per request: %d.%02dx",
+             grouped(kv_tokens(&s->plan), tokens), grouped((uint64_t)s->plan.max_model_len, length),
+             s->plan.concurrency_x100 / 100, s->plan.concurrency_x100 % 100);
+    rc = warm_up(s, e);
+    if (rc >= 0) {
+        engine_reset_stats(s->engine); /* counters start with the first client's request */
+        log_info(&s->log, "init engine (profile, create kv cache, warmup model) took %.2f seconds",
+                 (double)(clock_now_ns() - start) * 1e-9);
+    }
+    return rc;
+}
+
+static void announce(const struct setup *s, const struct args_server *v, int port)
+{
+    const char *host = v->host && *v->host ? v->host : "0.0.0.0";
+    int v6 = strchr(host, ':') != NULL;
+    const char *open = v6 ? "[" : "", *close = v6 ? "]" : "";
+    struct buf b;
+    buf_init(&b);
+    describe_config(s, &b);
+    log_info(&s->log, "Started engine with config: %s", b.data ? b.data : "");
+    buf_fini(&b);
+    log_info(&s->log, "HTTP server started on http://%s%s%s:%d", open, host, close, port);
+    log_info(&s->log, "vLLM API server started on http://%s%s%s:%d", open, host, close, port);
+}
+
+static void set_ready(const struct setup *s, struct server *server)
+{
+    char utilization[32];
+    snprintf(utilization, sizeof utilization, "%.15g", s->a->gpu_memory_utilization);
+    const struct server_label labels[] = {
+        {"cache_dtype", "auto"},
+        {"enable_prefix_caching", s->a->enable_prefix_caching ? "True" : "False"},
+        {"gpu_memory_utilization", utilization},
+    };
+    struct server_model m = {
+        .engine = s->engine,
+        .tokenizer = s->tokenizer,
+        .chat_template = s->chat,
+        .path = s->a->model,
+        .max_model_len = s->plan.max_model_len,
+        .vocab_size = model_config(s->model)->vocab_size,
+        .stop_token_ids = s->stop_ids,
+        .n_stop_token_ids = s->n_stop_ids,
+        .numerics_id = model_numerics_id(s->model),
+        .cache_labels = labels,
+        .n_cache_labels = (int)(sizeof labels / sizeof *labels),
+    };
+    server_set_ready(server, &m);
+}
+
+static int run(struct setup *s, const struct opts *o, const struct args_server *v, struct err *e)
+{
+    struct lists lists;
+    struct server_options so;
+    struct server *server = NULL;
+    struct throughput throughput = {.log = &s->log, .interval_s = v->log_stats_interval_s};
+    arena_init(&lists.arena, 0);
+    int rc = setup_check(s, e);
+    rc = rc < 0 ? rc : fill_options(&so, s, v, &lists, e);
+    if (rc < 0) {
+        goto done;
+    }
+    const char *const default_names[] = {s->a->model};
+    so.served_model_names = s->a->served_model_names.n ? s->a->served_model_names.v : default_names;
+    so.n_served_model_names = s->a->served_model_names.n ? s->a->served_model_names.n : 1;
+    log_banner(s, o);
+    rc = server_open(&server, &so, e);
+    if (rc < 0) {
+        goto done;
+    }
+    log_plan(s);
+    rc = start_engine(s, e);
+    if (rc < 0) {
+        goto done;
+    }
+    log_generation(s);
+    log_info(&s->log, "Supported tasks: ['generate']");
+    set_ready(s, server);
+    announce(s, v, server_port(server));
+    if (!v->disable_log_stats) {
+        throughput.engine = s->engine;
+        throughput_start(&throughput);
+    }
+    rc = server_wait(server);
+done:
+    throughput_stop(&throughput);
+    if (s->engine) { /* before the server: it owns the queue of the engine's events */
+        engine_close(s->engine);
+        s->engine = NULL;
+    }
+    server_close(server);
+    arena_fini(&lists.arena);
+    return rc;
+}
+
+int cmd_serve(int argc, char **argv)
+{
+    const char *command = "tern serve";
+    struct args_engine a = {0};
+    struct args_server v = {0};
+    struct opts o = {.usage = "tern serve MODEL [options]",
+                     .tables = {args_server_table(&v), args_engine_table(&a)},
+                     .n_tables = 2};
+    struct setup s = {.a = &a};
+    struct err e = {0, ""};
+    char prefix[48];
+    server_block_signals();
+    int rc = args_parse(&o, command, argc, argv);
+    rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
+    if (rc < 0) {
+        snprintf(prefix, sizeof prefix, "(APIServer pid=%d) ", (int)getpid());
+        args_log(&o, a.log_level, prefix, &s.log);
+        rc = run(&s, &o, &v, &e);
+        rc = rc == ERR_CANCELED ? 0 : rc < 0 ? args_fail(command, &e) : 0; /* told to stop while loading */
+    }
+    setup_close(&s);
+    opts_fini(&o);
+    return rc;
+}
