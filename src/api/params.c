@@ -279,7 +279,7 @@ static int parse_sampling(struct gen *g, const struct fields *f)
         field_double(f, "presence_penalty", &p->presence_penalty) < 0 ||
         field_double(f, "frequency_penalty", &p->frequency_penalty) < 0 || parse_counts(g, f) < 0 ||
         field_bool(f, "ignore_eos", &p->ignore_eos) < 0 || parse_logit_bias(g, f) < 0 || parse_bad_words(g, f) < 0 ||
-        field_ids(f, "stop_token_ids", 0, vocab - 1, &p->stop_token_ids, &p->n_stop_token_ids) < 0) {
+        field_ids(f, "stop_token_ids", INT32_MIN, INT32_MAX, &p->stop_token_ids, &p->n_stop_token_ids) < 0) {
         return -1;
     }
     int rc = field_ids(f, "allowed_token_ids", 0, vocab - 1, &p->allowed_token_ids, &p->n_allowed_token_ids);
