@@ -288,8 +288,8 @@ static int parse_header(struct safetensors *st, struct err *e)
                        st->path, (unsigned long long)n, SAFETENSORS_MAX_HEADER_BYTES);
     }
     if (n > st->file_bytes - 8) {
-        return err_set(e, ERR_FORMAT, "%s: truncated in the header: expected more than %llu bytes, found %zu", st->path,
-                       (unsigned long long)n + 8, st->file_bytes);
+        return err_set(e, ERR_FORMAT, "%s: truncated in the header, or not a safetensors file: expected more than %llu bytes, found %zu",
+                       st->path, (unsigned long long)n + 8, st->file_bytes);
     }
     st->data_start = 8 + (size_t)n;
     const char *text = (const char *)st->map + 8;
