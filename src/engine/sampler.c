@@ -506,6 +506,19 @@ static int by_value(const void *a, const void *b)
 
 #define MAX_INSERT 64 /* above, sorting everything is cheaper than inserting */
 
+#define SCAN 16       /* entries looked at together while none is good enough */
+
+static int any_above(const float *x, float bound)
+{
+    vec_f a, b, c, d;
+    memcpy(&a, x, sizeof a);
+    memcpy(&b, x + LANES, sizeof b);
+    memcpy(&c, x + 2 * LANES, sizeof c);
+    memcpy(&d, x + 3 * LANES, sizeof d);
+    vec_i any = (a > bound) | (b > bound) | (c > bound) | (d > bound);
+    return (any[0] | any[1] | any[2] | any[3]) != 0;
+}
+
 static int best_entries(const float *x, int n, int k, struct token_logprob *out)
 {
     int found = 0;
@@ -521,7 +534,16 @@ static int best_entries(const float *x, int n, int k, struct token_logprob *out)
             return k;
         }
     }
-    for (int i = 0; i < n; i++) {
+    int i = 0;
+    for (; i < n; i++) {
+        if (found == k && i % SCAN == 0) {
+            while (i + SCAN <= n && !any_above(x + i, out[k - 1].logprob)) {
+                i += SCAN;
+            }
+            if (i == n) {
+                break;
+            }
+        }
         float v = x[i] == x[i] ? x[i] : -INFINITY;
         if (found < k || v > out[k - 1].logprob) {
             found = insert(out, found, k, i, v);
@@ -532,8 +554,15 @@ static int best_entries(const float *x, int n, int k, struct token_logprob *out)
 
 static int rank_of(const float *x, int n, float value)
 {
-    int rank = 0;
-    for (int i = 0; i < n; i++) {
+    vec_i count = {0};
+    int i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vec_f v;
+        memcpy(&v, x + i, sizeof v);
+        count -= v >= value;
+    }
+    int rank = count[0] + count[1] + count[2] + count[3];
+    for (; i < n; i++) {
         rank += x[i] >= value;
     }
     return rank;
