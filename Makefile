@@ -8,6 +8,7 @@ MODEL ?= models/tern-poet
 PREFIX ?= /usr/local
 SOAK_SECONDS ?= 600
 FUZZ_SECONDS ?= 60
+BENCH_MODEL ?= build/bench-model
 
 C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h')
 
@@ -60,8 +61,12 @@ soak: ## random requests, aborts and slow readers under ASan, then TSan, for SOA
 	python3 tests/soak/soak.py --tern build-asan/tern --seconds $$(($(SOAK_SECONDS) / 2))
 	python3 tests/soak/soak.py --tern build-tsan/tern --seconds $$(($(SOAK_SECONDS) / 2))
 
-bench: all ## speed and the machine's limits
-	tools/run-bench
+bench: ## speed beside the machine's limits; BENCH_MODEL=DIR, else random weights of the 0.3B's shapes
+	tools/install-deps.sh build test
+	cmake --preset release
+	cmake --build --preset release
+	test -e $(BENCH_MODEL)/config.json || tools/make-random-model $(BENCH_MODEL) --tokenizer $(MODEL)
+	bench/decode $(BENCH_MODEL)
 
 fmt: ## format the sources
 	tools/install-deps.sh lint

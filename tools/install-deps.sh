@@ -65,7 +65,7 @@ add=""
 if [ "$arm64" = 1 ] && ! dpkg --print-foreign-architectures | grep -qx arm64; then
     add="dpkg --add-architecture arm64 && "
 fi
-line="${add}apt-get update && DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 \
+line="${add}apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 \
 install -y --no-install-recommends$missing"
 
 echo "install-deps: missing:$missing"
