@@ -27,20 +27,25 @@ def single_line(text):
 
 def test_real_tokenizer_gives_the_golden_ids_on_every_line(real):
     directory, cases = real
-    cases = [c for c in cases if single_line(c["text"])]
-    assert len(cases) > 7000
-    got = tokenize(directory, [c["text"] for c in cases])
-    assert len(got) == len(cases)
-    wrong = [(c["text"], json.loads(g), c["ids"]) for c, g in zip(cases, got) if json.loads(g) != c["ids"]]
+    assert len(cases) > 7800
+    got = tokenize(directory, [json.dumps(c["text"]) for c in cases], "--jsonl")
+    wrong = [(c["text"], json.loads(g), c["ids"]) for c, g in zip(cases, got, strict=True) if json.loads(g) != c["ids"]]
     assert not wrong, (len(wrong), wrong[:3])
 
 
-def test_real_tokenizer_round_trips(real):
+def test_plain_lines_give_the_same_as_json_lines(real):
     directory, cases = real
-    cases = [c for c in cases if single_line(c["text"]) and "▁" not in c["text"]]
-    got = tokenize(directory, [json.dumps(c["ids"]) for c in cases], "--decode")
-    wrong = [(c["text"], g) for c, g in zip(cases, got) if g != c["text"]]
-    assert len(got) == len(cases) and not wrong, (len(wrong), wrong[:3])
+    some = [c for c in cases if single_line(c["text"])][:500]
+    for c, g in zip(some, tokenize(directory, [c["text"] for c in some]), strict=True):
+        assert json.loads(g) == c["ids"]
+
+
+def test_real_tokenizer_round_trips(real):
+    """A typed U+2581 comes back as a space: SentencePiece can't tell them apart."""
+    directory, cases = real
+    got = tokenize(directory, [json.dumps(c["ids"]) for c in cases], "--decode", "--jsonl")
+    wrong = [(c["text"], g) for c, g in zip(cases, got, strict=True) if json.loads(g) != c["text"].replace("▁", " ")]
+    assert not wrong, (len(wrong), wrong[:3])
 
 
 def test_fixture_tokenizer_encodes_and_decodes_like_the_golden(shared):
@@ -75,7 +80,7 @@ def test_bad_input_is_refused_by_line(shared):
     for data, args in ((b"good\n\xff\xfe\n", ()), (b"[1,2]\n[1,\n", ("--decode",)), (b"[99999999]\n", ("--decode",))):
         r = ternlib.run("tokenize", directory, *args, stdin=data)
         assert r.returncode == 1
-        assert len(r.stderr.splitlines()) == 1 and b"2" in r.stderr or b"99999999" in r.stderr, r.stderr
+        assert len(r.stderr.splitlines()) == 1 and b"line " in r.stderr, r.stderr
 
 
 def test_a_directory_without_a_tokenizer_names_the_files_looked_for(tmp_path):
