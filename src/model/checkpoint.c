@@ -36,7 +36,7 @@ struct finder {
     struct entry *entries; /* [n_entries] */
     size_t n_entries;
     struct buf missing;
-    int n_missing, fused;
+    int n_missing, fused, prefixed;
     int failed;            /* an error code once e is set */
 };
 
@@ -100,6 +100,7 @@ static int add_entry(struct finder *f, const struct safetensors *file, const str
     struct entry *en = &f->entries[f->n_entries++];
     *en = (struct entry){file, t, 0};
     f->ck->paddle |= strncmp(t->name, "ernie.", 6) == 0;
+    f->prefixed |= strncmp(t->name, "model.", 6) == 0;
     f->fused |= strstr(name, ".qkv_proj.") != NULL || strstr(name, ".up_gate_proj.") != NULL;
     if (map_put(f->by_name, name, strlen(name), en) < 0) {
         return err_set(f->e, ERR_NOMEM, "%s: out of memory", f->dir);
@@ -256,10 +257,13 @@ static struct entry *find(struct finder *f, const char *name)
     return map_get(f->by_name, name, strlen(name));
 }
 
+/* Notes it as the file would spell it. */
 static void note_missing(struct finder *f, const char *name)
 {
+    const char *prefix = f->ck->paddle ? "ernie." : f->prefixed ? "model." : "";
     if (f->n_missing < N_LISTED) {
-        buf_printf(&f->missing, "%s%s", f->n_missing > 0 ? ", " : "", name);
+        buf_printf(&f->missing, "%s%s%s", f->n_missing > 0 ? ", " : "",
+                   strcmp(name, "lm_head.weight") == 0 ? "" : prefix, name);
     }
     f->n_missing++;
 }

@@ -245,6 +245,11 @@ static int check_spans(struct safetensors *st, struct err *e)
                            st->path, t->name, (unsigned long long)t->begin, st->by_offset[i - 1].name,
                            (unsigned long long)expected);
         }
+        if (t->begin > expected && st->by_offset[st->n - 1].begin > have) {
+            t = &st->by_offset[st->n - 1];
+            return err_set(e, ERR_FORMAT, "%s: tensor %s: offsets out of range: begins at byte %llu of %llu", st->path,
+                           t->name, (unsigned long long)t->begin, (unsigned long long)have);
+        }
         if (t->begin > expected) {
             return err_set(e, ERR_FORMAT, "%s: tensor %s: begins at byte %llu, expected %llu: a hole in the data",
                            st->path, t->name, (unsigned long long)t->begin, (unsigned long long)expected);
