@@ -60,7 +60,7 @@ __attribute__((unused)) static void pb_piece(struct buf *model, const char *text
 __attribute__((unused)) static void build_model(struct buf *m, const struct model_spec *s)
 {
     const char *const *normal = s->normal ? s->normal : default_pieces;
-    char name[8];
+    char name[16];
     struct buf spec;
     buf_init(m);
     buf_init(&spec);
