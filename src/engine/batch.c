@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plan -> forward_batch: one row a token. Rows of a sequence are contiguous and ascending; items keep the plan's order, and
- * so do the rows of logits that come back. */
+/* Plan -> forward_batch: one row a token. Rows of a sequence are contiguous and ascending; items
+ * keep the plan's order, and so do the rows of logits that come back. */
 #include "engine/batch.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scheduler's plan as rows for the forward pass. Arrays are sized once. Owner: the engine thread. */
+/* The scheduler's plan as rows for the forward pass. Arrays are sized once. Owner: the engine
+ * thread. */
 #ifndef TERN_ENGINE_BATCH_H
 #define TERN_ENGINE_BATCH_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What engine.c (thread, commands, public calls) and step.c (one step) share. Everything in struct engine belongs to the
- * engine thread, except what is marked. */
+/* What engine.c (thread, commands, public calls) and step.c (one step) share. Everything in struct
+ * engine belongs to the engine thread, except what is marked. */
 #ifndef TERN_ENGINE_CORE_H
 #define TERN_ENGINE_CORE_H
 
@@ -13,15 +13,22 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum command_kind { COMMAND_SUBMIT, COMMAND_ABORT, COMMAND_RESET_CACHE, COMMAND_RESET_STATS, COMMAND_CHECK, COMMAND_STOP };
+enum command_kind {
+    COMMAND_SUBMIT,
+    COMMAND_ABORT,
+    COMMAND_RESET_CACHE,
+    COMMAND_RESET_STATS,
+    COMMAND_CHECK,
+    COMMAND_STOP
+};
 
 struct command {
     struct mq_node node;
     enum command_kind kind;
 };
 
-/* A request inside the engine; lives in the request's arena. seqs[0] carries the prefill, whichever sample it is; the
- * others are unborn until the prompt is computed, then forked from it. */
+/* A request inside the engine; lives in the request's arena. seqs[0] carries the prefill, whichever
+ * sample it is; the others are unborn until the prompt is computed, then forked from it. */
 struct group {
     struct command command; /* first: how it arrives */
     struct engine_request *req;
@@ -31,7 +38,7 @@ struct group {
     uint64_t queued_ns;
     struct engine_event *prompt_event; /* prompt log-probabilities being collected */
     struct token_output *prompt_tokens;
-    int prompt_failed;                 /* no memory for them */
+    int prompt_failed; /* no memory for them */
     int max_generation_len;
 };
 
@@ -39,10 +46,10 @@ struct group {
 struct sample_job {
     const float *logits;
     const struct seq *seq;
-    struct token_output *out;   /* its top has room for 1 + n_top entries */
+    struct token_output *out; /* its top has room for 1 + n_top entries */
     struct token_logprob *top;
-    int n_top;                  /* -1: no log-probabilities */
-    int draws;                  /* 0: out->id is given */
+    int n_top; /* -1: no log-probabilities */
+    int draws; /* 0: out->id is given */
 };
 
 struct engine {
@@ -52,7 +59,7 @@ struct engine {
     struct kv_pool *pool;
     struct sched sched;
     struct batch batch;
-    struct sampler **samplers;  /* one a worker */
+    struct sampler **samplers; /* one a worker */
     int n_samplers;
     struct sample_job *jobs;
     int n_jobs, max_jobs;
@@ -67,7 +74,7 @@ struct engine {
     struct mq *commands;
     atomic_int draining;
     atomic_ullong next_id;
-    pthread_mutex_t lock;       /* of shared_stats */
+    pthread_mutex_t lock; /* of shared_stats */
     struct engine_stats shared_stats;
     pthread_t thread;
     int has_thread, has_lock;
@@ -79,7 +86,8 @@ struct engine_event *step_event_new(int n_top);
 void step_end(struct engine *en, struct seq *q, enum finish_reason reason, const char *error);
 /* schedule -> forward -> sample -> publish. Returns 0 when there was nothing to run. */
 int step_run(struct engine *en);
-/* Makes the statistics visible, then sends what is in the outbox and frees groups that have ended. */
+/* Makes the statistics visible, then sends what is in the outbox and frees groups that have ended.
+ */
 void step_flush(struct engine *en);
 void step_group_free(struct group *g);
 

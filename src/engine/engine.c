@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine thread, its commands, and the calls other threads make.
  *
- * Other threads only push commands and copy statistics. The thread takes all commands between two steps, so an abort
- * frees its blocks within one step; when nothing can run it sleeps on the queue and wakes once a second to show that
- * it lives. A submitted request brings all memory its samples will need (tables, outputs, last events), allocated by the
- * submitting thread: a step allocates events only. */
+ * Other threads only push commands and copy statistics. The thread takes all commands between two
+ * steps, so an abort frees its blocks within one step; when nothing can run it sleeps on the queue
+ * and wakes once a second to show that it lives. A submitted request brings all memory its samples
+ * will need (tables, outputs, last events), allocated by the submitting thread: a step allocates
+ * events only. */
 #include "engine/core.h"
 
 #include "base/clock.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IDLE_WAIT_MS 1000
+#define IDLE_WAIT_MS    1000
 #define BLOCKED_WAIT_MS 10 /* everything waits for something outside */
 
 struct abort_command {
@@ -45,7 +46,8 @@ int engine_max_logits(const struct engine_options *o)
     return n < o->max_num_batched_tokens ? n : o->max_num_batched_tokens;
 }
 
-int engine_plan_blocks(const struct engine_options *o, uint64_t block_bytes, int *n_blocks, struct err *e)
+int engine_plan_blocks(const struct engine_options *o, uint64_t block_bytes, int *n_blocks,
+                       struct err *e)
 {
     const double gib = 1024.0 * 1024.0 * 1024.0;
     uint64_t need = (uint64_t)blocks_of_request(o);
@@ -57,25 +59,29 @@ int engine_plan_blocks(const struct engine_options *o, uint64_t block_bytes, int
         have = INT32_MAX - 1;
     }
     if (have < need) {
-        return err_set(e, ERR_INVALID,
-                       "to serve one request of max length %d, %.2f GiB of KV cache are needed, more than the "
-                       "available %.2f GiB; estimated maximum length: %llu; try raising gpu_memory_utilization or "
-                       "lowering max_model_len",
-                       o->max_model_len, (double)(need * block_bytes) / gib, (double)(have * block_bytes) / gib,
-                       (unsigned long long)have * KV_BLOCK_TOKENS);
+        return err_set(
+            e, ERR_INVALID,
+            "to serve one request of max length %d, %.2f GiB of KV cache are needed, more than the "
+            "available %.2f GiB; estimated maximum length: %llu; try raising "
+            "gpu_memory_utilization or "
+            "lowering max_model_len",
+            o->max_model_len, (double)(need * block_bytes) / gib,
+            (double)(have * block_bytes) / gib, (unsigned long long)have * KV_BLOCK_TOKENS);
     }
     *n_blocks = (int)have + 1;
     return 0;
 }
 
 uint64_t engine_kv_bytes_default(uint64_t memory_limit_bytes, uint64_t memory_available_bytes,
-                                 double gpu_memory_utilization, uint64_t weight_bytes, uint64_t activation_bytes)
+                                 double gpu_memory_utilization, uint64_t weight_bytes,
+                                 uint64_t activation_bytes)
 {
     uint64_t memory = memory_limit_bytes;
     if (memory_available_bytes > 0 && memory_available_bytes < memory) {
         memory = memory_available_bytes;
     }
-    double left = (double)memory * gpu_memory_utilization - (double)weight_bytes - (double)activation_bytes;
+    double left =
+        (double)memory * gpu_memory_utilization - (double)weight_bytes - (double)activation_bytes;
     return left > 0.0 ? (uint64_t)left : 0;
 }
 
@@ -215,22 +221,26 @@ static void *engine_main(void *arg)
 
 /* ---- open, close ---- */
 
-static int check_options(const struct engine_options *o, const struct runner_ops *ops, struct err *e)
+static int check_options(const struct engine_options *o, const struct runner_ops *ops,
+                         struct err *e)
 {
     if (o->max_model_len < 2 || o->max_num_seqs < 1 || o->max_num_batched_tokens < 1) {
         return err_set(e, ERR_INVALID,
-                       "engine: max_model_len %d, max_num_seqs %d and max_num_batched_tokens %d must be positive "
+                       "engine: max_model_len %d, max_num_seqs %d and max_num_batched_tokens %d "
+                       "must be positive "
                        "(max_model_len at least 2)",
                        o->max_model_len, o->max_num_seqs, o->max_num_batched_tokens);
     }
     if (!o->enable_chunked_prefill && o->max_num_batched_tokens < o->max_model_len) {
         return err_set(e, ERR_INVALID,
-                       "max_num_batched_tokens (%d) is smaller than max_model_len (%d), which needs chunked prefill: "
+                       "max_num_batched_tokens (%d) is smaller than max_model_len (%d), which "
+                       "needs chunked prefill: "
                        "raise max_num_batched_tokens or lower max_model_len",
                        o->max_num_batched_tokens, o->max_model_len);
     }
     if (ops->n_blocks - 1 < blocks_of_request(o)) {
-        return err_set(e, ERR_INVALID, "engine: %d KV blocks are fewer than the %d a request of %d tokens needs",
+        return err_set(e, ERR_INVALID,
+                       "engine: %d KV blocks are fewer than the %d a request of %d tokens needs",
                        ops->n_blocks - 1, blocks_of_request(o), o->max_model_len);
     }
     return 0;
@@ -239,7 +249,8 @@ static int check_options(const struct engine_options *o, const struct runner_ops
 static int open_parts(struct engine *en, struct err *e)
 {
     const struct engine_options *o = &en->o;
-    int rc = kv_pool_open(&en->pool, en->ops.n_blocks, o->enable_prefix_caching, hash_random_seed(), e);
+    int rc =
+        kv_pool_open(&en->pool, en->ops.n_blocks, o->enable_prefix_caching, hash_random_seed(), e);
     if (rc < 0) {
         return rc;
     }
@@ -289,8 +300,8 @@ static int start_thread(struct engine *en, struct err *e)
     return 0;
 }
 
-int engine_open_runner(struct engine **out, const struct runner_ops *ops, void *ctx, const struct engine_options *o,
-                       struct err *e)
+int engine_open_runner(struct engine **out, const struct runner_ops *ops, void *ctx,
+                       const struct engine_options *o, struct err *e)
 {
     *out = NULL;
     int rc = ERR_NOMEM;
@@ -310,7 +321,8 @@ int engine_open_runner(struct engine **out, const struct runner_ops *ops, void *
     en->stats.n_blocks = ops->n_blocks;
     en->stats.block_tokens = KV_BLOCK_TOKENS;
     en->stats.kv_bytes = (uint64_t)ops->n_blocks * ops->block_bytes;
-    if ((rc = check_options(&en->o, ops, e)) < 0 || (rc = open_parts(en, e)) < 0 || (rc = start_thread(en, e)) < 0) {
+    if ((rc = check_options(&en->o, ops, e)) < 0 || (rc = open_parts(en, e)) < 0 ||
+        (rc = start_thread(en, e)) < 0) {
         goto fail;
     }
     *out = en;
@@ -391,9 +403,10 @@ static int check_request(const struct engine *en, const struct engine_request *r
         return err_set(e, ERR_INVALID, "the prompt is empty");
     }
     if (r->n_prompt >= o->max_model_len) {
-        return err_set(e, ERR_TOO_LARGE,
-                       "the prompt has %d tokens; with a maximum model length of %d it may have %d at most",
-                       r->n_prompt, o->max_model_len, o->max_model_len - 1);
+        return err_set(
+            e, ERR_TOO_LARGE,
+            "the prompt has %d tokens; with a maximum model length of %d it may have %d at most",
+            r->n_prompt, o->max_model_len, o->max_model_len - 1);
     }
     for (int i = 0; i < r->n_prompt; i++) {
         if (r->prompt[i] < 0 || r->prompt[i] >= en->ops.vocab_size) {
@@ -420,7 +433,8 @@ static int make_extra(struct engine_request *r, struct kv_extra *extra)
     return 0;
 }
 
-static int init_seq(const struct engine *en, struct group *g, int sample, const struct kv_extra *extra, uint64_t seed)
+static int init_seq(const struct engine *en, struct group *g, int sample,
+                    const struct kv_extra *extra, uint64_t seed)
 {
     const struct engine_request *r = g->req;
     int room = en->o.max_model_len - r->n_prompt;
@@ -463,7 +477,8 @@ static int make_group(struct engine *en, struct engine_request *r, struct group 
     if (!g->seqs) {
         return ERR_NOMEM;
     }
-    uint64_t seed = r->params.has_seed ? (uint64_t)r->params.seed : rng_derive_seed((uint64_t)en->o.seed, r->id);
+    uint64_t seed = r->params.has_seed ? (uint64_t)r->params.seed
+                                       : rng_derive_seed((uint64_t)en->o.seed, r->id);
     for (int i = 0; i < r->params.n; i++) {
         g->n_seqs = g->n_live = i + 1;
         if (init_seq(en, g, i, &extra, seed) < 0) {
@@ -490,8 +505,8 @@ int engine_submit(struct engine *en, struct engine_request *r, struct err *e)
     }
     struct group *g;
     if (make_group(en, r, &g) < 0) {
-        return err_set(e, ERR_NOMEM, "out of memory for a request of %d tokens and %d samples", r->n_prompt,
-                       r->params.n);
+        return err_set(e, ERR_NOMEM, "out of memory for a request of %d tokens and %d samples",
+                       r->n_prompt, r->params.n);
     }
     mq_push(en->commands, &g->command.node);
     return 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine: one thread that owns scheduler, KV and activations; requests go in and events come out as messages.
- * Knows token ids only: no text, no HTTP. Several engines may live in one process. Thread-safe where marked. */
+/* The engine: one thread that owns scheduler, KV and activations; requests go in and events come
+ * out as messages. Knows token ids only: no text, no HTTP. Several engines may live in one process.
+ * Thread-safe where marked. */
 #ifndef TERN_ENGINE_ENGINE_H
 #define TERN_ENGINE_ENGINE_H
 
@@ -12,119 +13,148 @@
 
 struct log;
 
-enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_ABORT, FINISH_ERROR, FINISH_REPETITION };
-const char *finish_reason_name(enum finish_reason r); /* "stop" "length" "abort" "error" "repetition"; NULL for NONE */
+enum finish_reason {
+    FINISH_NONE,
+    FINISH_STOP,
+    FINISH_LENGTH,
+    FINISH_ABORT,
+    FINISH_ERROR,
+    FINISH_REPETITION
+};
+const char *finish_reason_name(
+    enum finish_reason r); /* "stop" "length" "abort" "error" "repetition"; NULL for NONE */
 
-struct token_bias { int32_t id; float bias; };
-struct token_seq { const int32_t *ids; int n; };
+struct token_bias {
+    int32_t id;
+    float bias;
+};
+struct token_seq {
+    const int32_t *ids;
+    int n;
+};
 
 /* Validated values (sampling_params_check); vLLM's meaning throughout. */
 struct sampling_params {
-    int n;                          /* sequences from one prompt, >= 1 */
-    double temperature;             /* < 1e-5: greedy */
-    double top_p, min_p;            /* (0,1], [0,1] */
-    int top_k;                      /* 0 or -1: off */
+    int n;               /* sequences from one prompt, >= 1 */
+    double temperature;  /* < 1e-5: greedy */
+    double top_p, min_p; /* (0,1], [0,1] */
+    int top_k;           /* 0 or -1: off */
     double repetition_penalty, presence_penalty, frequency_penalty;
     int has_seed;
-    int64_t seed;                   /* sample i uses seed + i */
+    int64_t seed; /* sample i uses seed + i */
     int max_tokens, min_tokens;
     int ignore_eos;
-    const int32_t *stop_token_ids;  /* client's and generation_config's, merged */
+    const int32_t *stop_token_ids; /* client's and generation_config's, merged */
     int n_stop_token_ids;
-    int n_logprobs;                 /* -1: none; k: sampled token + k best */
-    int n_prompt_logprobs;          /* -1: none */
-    const struct token_bias *logit_bias; int n_logit_bias;
-    const int32_t *allowed_token_ids; int n_allowed_token_ids;
-    const struct token_seq *bad_words; int n_bad_words;
+    int n_logprobs;        /* -1: none; k: sampled token + k best */
+    int n_prompt_logprobs; /* -1: none */
+    const struct token_bias *logit_bias;
+    int n_logit_bias;
+    const int32_t *allowed_token_ids;
+    int n_allowed_token_ids;
+    const struct token_seq *bad_words;
+    int n_bad_words;
 };
 void sampling_params_init(struct sampling_params *p); /* vLLM's neutral defaults; max_tokens 16 */
 /* Ranges of facts: ERR_INVALID names the parameter in *field (static string) and says why in e. */
-int sampling_params_check(const struct sampling_params *p, int vocab_size, int max_logprobs, const char **field,
-                          struct err *e);
+int sampling_params_check(const struct sampling_params *p, int vocab_size, int max_logprobs,
+                          const char **field, struct err *e);
 
 /* One request. Allocate with engine_request_new; everything it points to lives in its arena. */
 struct engine_request {
     struct mq_node node;
     struct arena arena;
-    uint64_t id;                    /* unique in its engine, never 0. Left 0, engine_submit sets it; whoever will abort
-                                     * takes it from engine_new_id first: after a submit the request isn't his to read */
+    uint64_t
+        id; /* unique in its engine, never 0. Left 0, engine_submit sets it; whoever will abort
+             * takes it from engine_new_id first: after a submit the request isn't his to read */
     const int32_t *prompt;
     int n_prompt;
     struct sampling_params params;
-    int priority;                   /* lower first, with --scheduling-policy priority */
-    const char *cache_salt;         /* or NULL */
-    uint64_t arrival_ns;            /* clock_now_ns() at the front end, before tokenization */
-    struct mq *reply;               /* where events go; must outlive the request */
-    void *user;                     /* copied into every event */
+    int priority;           /* lower first, with --scheduling-policy priority */
+    const char *cache_salt; /* or NULL */
+    uint64_t arrival_ns;    /* clock_now_ns() at the front end, before tokenization */
+    struct mq *reply;       /* where events go; must outlive the request */
+    void *user;             /* copied into every event */
 };
 struct engine_request *engine_request_new(void);
 void engine_request_free(struct engine_request *r); /* only for one that was never submitted */
 
-struct token_logprob { int32_t id; float logprob; int rank; };
+struct token_logprob {
+    int32_t id;
+    float logprob;
+    int rank;
+};
 struct token_output {
     int32_t id;
-    int n_top;                      /* entries in top: the sampled token first, then the k best; 0 without logprobs */
+    int n_top; /* entries in top: the sampled token first, then the k best; 0 without logprobs */
     const struct token_logprob *top;
 };
 
 enum engine_event_kind { EVENT_TOKENS, EVENT_PROMPT_LOGPROBS };
 
-/* One event for one sample of one request. The receiver frees it with engine_event_free. The last event of a sample has
- * finish != FINISH_NONE (it may carry tokens too). */
+/* One event for one sample of one request. The receiver frees it with engine_event_free. The last
+ * event of a sample has finish != FINISH_NONE (it may carry tokens too). */
 struct engine_event {
     struct mq_node node;
     struct arena arena;
     enum engine_event_kind kind;
     uint64_t request_id;
     void *user;
-    int sample;                     /* 0 .. n-1 */
+    int sample; /* 0 .. n-1 */
     int n_tokens;
-    const struct token_output *tokens; /* EVENT_PROMPT_LOGPROBS: one per prompt token, the first has n_top 0 */
+    const struct token_output
+        *tokens; /* EVENT_PROMPT_LOGPROBS: one per prompt token, the first has n_top 0 */
     enum finish_reason finish;
-    int32_t stop_token_id;          /* a stop token other than the primary EOS ended it; else -1 */
-    int n_cached_tokens;            /* prompt tokens taken from the prefix cache */
+    int32_t stop_token_id; /* a stop token other than the primary EOS ended it; else -1 */
+    int n_cached_tokens;   /* prompt tokens taken from the prefix cache */
     int n_preemptions;
-    uint64_t queued_ns, scheduled_ns, first_token_ns, last_token_ns; /* clock_now_ns of the engine */
-    char error[128];                /* with FINISH_ERROR */
+    uint64_t queued_ns, scheduled_ns, first_token_ns,
+        last_token_ns; /* clock_now_ns of the engine */
+    char error[128];   /* with FINISH_ERROR */
 };
 void engine_event_free(struct engine_event *ev);
 
 struct engine_options {
     int max_model_len;
-    int max_num_seqs;               /* running sequences */
-    int max_num_batched_tokens;     /* rows of a step */
+    int max_num_seqs;                 /* running sequences */
+    int max_num_batched_tokens;       /* rows of a step */
     int long_prefill_token_threshold; /* 0: off */
     int enable_prefix_caching, enable_chunked_prefill;
-    int policy_priority;            /* 0 fcfs, 1 priority */
+    int policy_priority; /* 0 fcfs, 1 priority */
     int eager;
-    int64_t seed;                   /* for requests without one */
-    uint64_t kv_cache_bytes;        /* KV store size; at least one request of max_model_len must fit, else
-                                     * ERR_INVALID "to serve one request of max length …" with the numbers */
-    int n_blocks_override;          /* --num-gpu-blocks-override, 0: from bytes */
-    int eos_id;                     /* primary EOS, -1 none */
-    int permute_blocks;             /* tests: hand out physical blocks in a shuffled order */
+    int64_t seed; /* for requests without one */
+    uint64_t
+        kv_cache_bytes;    /* KV store size; at least one request of max_model_len must fit, else
+                            * ERR_INVALID "to serve one request of max length …" with the numbers */
+    int n_blocks_override; /* --num-gpu-blocks-override, 0: from bytes */
+    int eos_id;            /* primary EOS, -1 none */
+    int permute_blocks;    /* tests: hand out physical blocks in a shuffled order */
     const struct log *log;
 };
 
 /* Memory plan. Activations, logits and scratch buffers an engine with these options allocates: */
 uint64_t engine_activation_bytes(const struct model *m, const struct engine_options *o);
-/* KV bytes when --kv-cache-memory-bytes isn't given: utilization * min(limit, available) less weights and activations, 0
- * if nothing is left. `available` is what may still be used (cpu_limits) before the weights are loaded. */
+/* KV bytes when --kv-cache-memory-bytes isn't given: utilization * min(limit, available) less
+ * weights and activations, 0 if nothing is left. `available` is what may still be used (cpu_limits)
+ * before the weights are loaded. */
 uint64_t engine_kv_bytes_default(uint64_t memory_limit_bytes, uint64_t memory_available_bytes,
-                                 double gpu_memory_utilization, uint64_t weight_bytes, uint64_t activation_bytes);
+                                 double gpu_memory_utilization, uint64_t weight_bytes,
+                                 uint64_t activation_bytes);
 
 struct engine;
-/* Builds KV store, forward and scheduler; starts the engine thread. model must be loaded and outlive the engine. */
-int engine_open(struct engine **out, const struct model *m, const struct kernels *k, struct cpu_pool *pool,
-                const struct engine_options *o, struct err *e);
+/* Builds KV store, forward and scheduler; starts the engine thread. model must be loaded and
+ * outlive the engine. */
+int engine_open(struct engine **out, const struct model *m, const struct kernels *k,
+                struct cpu_pool *pool, const struct engine_options *o, struct err *e);
 void engine_close(struct engine *en); /* aborts what runs, joins the thread */
 
 uint64_t engine_new_id(struct engine *en); /* thread-safe */
-/* Thread-safe. Takes ownership of r on success; on failure r is still the caller's. ERR_TOO_LARGE for a prompt that
- * can't fit, ERR_CANCELED when draining. */
+/* Thread-safe. Takes ownership of r on success; on failure r is still the caller's. ERR_TOO_LARGE
+ * for a prompt that can't fit, ERR_CANCELED when draining. */
 int engine_submit(struct engine *en, struct engine_request *r, struct err *e);
-/* Thread-safe. Ends all samples (sample < 0) or one of a request; its last event comes with FINISH_ABORT, or with
- * FINISH_STOP when `stopped` (a stop string matched: counts as a normal end). Unknown ids are ignored. */
+/* Thread-safe. Ends all samples (sample < 0) or one of a request; its last event comes with
+ * FINISH_ABORT, or with FINISH_STOP when `stopped` (a stop string matched: counts as a normal end).
+ * Unknown ids are ignored. */
 void engine_abort(struct engine *en, uint64_t request_id, int sample, int stopped);
 /* Thread-safe: refuse new requests; running ones go on. */
 void engine_drain(struct engine *en);
@@ -132,24 +162,30 @@ int engine_reset_prefix_cache(struct engine *en); /* thread-safe; 1 done, 0 bloc
 
 /* Counters and gauges, a consistent copy; thread-safe. */
 #define ENGINE_HIST_BUCKETS 32
-struct engine_hist { uint64_t count; double sum; uint64_t bucket[ENGINE_HIST_BUCKETS]; }; /* not cumulative */
+struct engine_hist {
+    uint64_t count;
+    double sum;
+    uint64_t bucket[ENGINE_HIST_BUCKETS];
+}; /* not cumulative */
 struct engine_stats {
     int n_running, n_waiting;
-    double kv_usage;                /* 0..1 */
+    double kv_usage; /* 0..1 */
     int n_blocks, block_tokens;
     uint64_t kv_bytes;
     uint64_t prompt_tokens, generation_tokens, prompt_tokens_cached;
     uint64_t prefix_queries, prefix_hits; /* tokens */
     uint64_t preemptions, evictions;
-    uint64_t finished[6];           /* by enum finish_reason */
+    uint64_t finished[6]; /* by enum finish_reason */
     uint64_t steps;
-    uint64_t last_step_ns;          /* clock_now_ns when the loop last made progress: liveness */
-    struct engine_hist ttft, itl, tpot, e2e, queue, prefill, decode, inference, step_tokens, step_seconds,
-        prompt_len, generation_len, max_generation_len, params_max_tokens, params_n, prefill_kv_computed;
+    uint64_t last_step_ns; /* clock_now_ns when the loop last made progress: liveness */
+    struct engine_hist ttft, itl, tpot, e2e, queue, prefill, decode, inference, step_tokens,
+        step_seconds, prompt_len, generation_len, max_generation_len, params_max_tokens, params_n,
+        prefill_kv_computed;
 };
 void engine_stats(const struct engine *en, struct engine_stats *out);
-/* Thread-safe. Counters and histograms start again from zero (after a warm-up request); returns when they do. Those that
- * the block pool and the scheduler keep (prefix lookups, evictions, preemptions) go on. */
+/* Thread-safe. Counters and histograms start again from zero (after a warm-up request); returns
+ * when they do. Those that the block pool and the scheduler keep (prefix lookups, evictions,
+ * preemptions) go on. */
 void engine_reset_stats(struct engine *en);
 /* Upper bounds of a histogram's buckets, ascending, without +Inf. `name` is the field name. */
 const double *engine_hist_bounds(const char *name, int max_model_len, int *n);

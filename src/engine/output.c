@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text of one sample. Tokens are decoded one by one, so a stop string is found at the token that completes it, wherever
- * the engine's events are cut. Only the tail that the new characters can be part of is searched. Among matches the one
- * that ends first wins, then the order of the list.
+/* Text of one sample. Tokens are decoded one by one, so a stop string is found at the token that
+ * completes it, wherever the engine's events are cut. Only the tail that the new characters can be
+ * part of is searched. Among matches the one that ends first wins, then the order of the list.
  *
- * Text already shown can't be taken back, so while a sample runs the last characters that might become the beginning of
- * a stop string are held back: one less than the longest stop string, counted in characters. */
+ * Text already shown can't be taken back, so while a sample runs the last characters that might
+ * become the beginning of a stop string are held back: one less than the longest stop string,
+ * counted in characters. */
 #include "engine/output.h"
 
 #include "base/utf8.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranges of the sampling parameters, as vLLM has them. Front ends call this before a request reaches the engine, which
- * calls it again: nothing behind it checks a value. */
+/* Ranges of the sampling parameters, as vLLM has them. Front ends call this before a request
+ * reaches the engine, which calls it again: nothing behind it checks a value. */
 #include "engine/engine.h"
 
 #include <math.h>
 #include <string.h>
 
-#define GREEDY_BELOW 1e-5
+#define GREEDY_BELOW  1e-5
 #define MAX_BAD_WORDS 128
 
 void sampling_params_init(struct sampling_params *p)
@@ -39,7 +39,8 @@ static int check_numbers(const struct sampling_params *p, const char **field, st
         return bad(e, field, "frequency_penalty", "in [-2, 2]", p->frequency_penalty);
     }
     if (!(isfinite(p->repetition_penalty) && p->repetition_penalty > 0.0)) {
-        return bad(e, field, "repetition_penalty", "a finite number greater than zero", p->repetition_penalty);
+        return bad(e, field, "repetition_penalty", "a finite number greater than zero",
+                   p->repetition_penalty);
     }
     if (!(p->temperature >= 0.0 && p->temperature <= 2.0)) {
         return bad(e, field, "temperature", "in [0, 2]", p->temperature);
@@ -61,7 +62,8 @@ static int check_numbers(const struct sampling_params *p, const char **field, st
     }
     if (p->min_tokens > p->max_tokens) {
         *field = "min_tokens";
-        return err_set(e, ERR_INVALID, "min_tokens must be less than or equal to max_tokens=%d, got %d.",
+        return err_set(e, ERR_INVALID,
+                       "min_tokens must be less than or equal to max_tokens=%d, got %d.",
                        p->max_tokens, p->min_tokens);
     }
     if (p->temperature < GREEDY_BELOW && p->n > 1) {
@@ -71,7 +73,8 @@ static int check_numbers(const struct sampling_params *p, const char **field, st
     return 0;
 }
 
-static int check_logprobs(int n, const char *name, int max_logprobs, const char **field, struct err *e)
+static int check_logprobs(int n, const char *name, int max_logprobs, const char **field,
+                          struct err *e)
 {
     if (n < -1) {
         return bad(e, field, name, "non-negative or -1", n);
@@ -79,7 +82,8 @@ static int check_logprobs(int n, const char *name, int max_logprobs, const char 
     if (max_logprobs >= 0 && n > max_logprobs) {
         *field = name;
         return err_set(e, ERR_INVALID, "Requested %s of %d, which is greater than max allowed: %d",
-                       strcmp(name, "logprobs") == 0 ? "sample logprobs" : "prompt logprobs", n, max_logprobs);
+                       strcmp(name, "logprobs") == 0 ? "sample logprobs" : "prompt logprobs", n,
+                       max_logprobs);
     }
     return 0;
 }
@@ -90,18 +94,21 @@ static int check_id(int32_t id, int vocab_size, const char *name, const char **f
         return 0;
     }
     *field = name;
-    return err_set(e, ERR_INVALID, "%s contains out-of-vocab token id %d; the vocabulary size is %d.", name, id,
+    return err_set(e, ERR_INVALID,
+                   "%s contains out-of-vocab token id %d; the vocabulary size is %d.", name, id,
                    vocab_size);
 }
 
-static int check_lists(const struct sampling_params *p, int vocab_size, const char **field, struct err *e)
+static int check_lists(const struct sampling_params *p, int vocab_size, const char **field,
+                       struct err *e)
 {
     for (int i = 0; i < p->n_logit_bias; i++) {
         if (check_id(p->logit_bias[i].id, vocab_size, "logit_bias", field, e) < 0) {
             return ERR_INVALID;
         }
         if (!isfinite(p->logit_bias[i].bias)) {
-            return bad(e, field, "logit_bias", "a map to finite numbers", (double)p->logit_bias[i].bias);
+            return bad(e, field, "logit_bias", "a map to finite numbers",
+                       (double)p->logit_bias[i].bias);
         }
     }
     if (p->allowed_token_ids && p->n_allowed_token_ids < 1) {
@@ -130,10 +137,10 @@ static int check_lists(const struct sampling_params *p, int vocab_size, const ch
     return 0; /* a stop id outside the vocabulary never matches: harmless, and vLLM takes it */
 }
 
-int sampling_params_check(const struct sampling_params *p, int vocab_size, int max_logprobs, const char **field,
-                          struct err *e)
+int sampling_params_check(const struct sampling_params *p, int vocab_size, int max_logprobs,
+                          const char **field, struct err *e)
 {
-    const char *ignored;
+    const char *ignored = NULL;
     field = field ? field : &ignored;
     int rc = check_numbers(p, field, e);
     if (rc == 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The messages of the engine: requests in, events out. Both are single objects that move from thread to thread; whoever
- * holds one frees it. */
+/* The messages of the engine: requests in, events out. Both are single objects that move from
+ * thread to thread; whoever holds one frees it. */
 #include "engine/engine.h"
 
 #include <stdlib.h>

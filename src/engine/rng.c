@@ -3,7 +3,7 @@
 #include "engine/rng.h"
 
 #define PURPOSE_TOKEN 0u
-#define PURPOSE_SEED 1u
+#define PURPOSE_SEED  1u
 
 void rng_block(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t out[4])
 {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random numbers without state: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"). A draw is a
- * function of (key, counter), so a token depends on its request's seed and on its place in the output, never on the
- * batch, on the step, on neighbours or on how often the sequence was preempted.
+/* Random numbers without state: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+ * 1, 2, 3"). A draw is a function of (key, counter), so a token depends on its request's seed and
+ * on its place in the output, never on the batch, on the step, on neighbours or on how often the
+ * sequence was preempted.
  *
- * Keys: sample i of a request with seed s has key s + i (wrapping), so sample i equals the only sample of a request
- * with seed s + i. Counter: (output index, purpose). A request without a seed gets rng_derive_seed(engine seed, request
- * id): the same order of requests gives the same texts again. */
+ * Keys: sample i of a request with seed s has key s + i (wrapping), so sample i equals the only
+ * sample of a request with seed s + i. Counter: (output index, purpose). A request without a seed
+ * gets rng_derive_seed(engine seed, request id): the same order of requests gives the same texts
+ * again. */
 #ifndef TERN_ENGINE_RNG_H
 #define TERN_ENGINE_RNG_H
 

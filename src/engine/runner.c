@@ -50,8 +50,8 @@ uint64_t engine_activation_bytes(const struct model *m, const struct engine_opti
     return forward_activation_bytes(m, &f) + sampler_bytes(model_config(m)->vocab_size);
 }
 
-int engine_open(struct engine **out, const struct model *m, const struct kernels *k, struct cpu_pool *pool,
-                const struct engine_options *o, struct err *e)
+int engine_open(struct engine **out, const struct model *m, const struct kernels *k,
+                struct cpu_pool *pool, const struct engine_options *o, struct err *e)
 {
     const struct model_config *c = model_config(m);
     struct kv_layout layout;

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sampling of one row, in vLLM's order: allowed ids, bad words, min_tokens, logit bias, penalties, argmax or temperature,
- * min_p, top_k, top_p, draw.
+/* Sampling of one row, in vLLM's order: allowed ids, bad words, min_tokens, logit bias, penalties,
+ * argmax or temperature, min_p, top_k, top_p, draw.
  *
- * A vocabulary of 100,000 entries is never sorted. What survives min_p, top_k and top_p is always "the largest ones", so
- * each filter is a threshold:
- *  - one pass divides by the temperature and weighs every entry, w = exp(y - max), with sums and maxima per chunk;
- *  - a lower bound for what can survive comes for free: the k-th largest chunk maximum for top_k, and (1 - p) * total /
- *    vocabulary for top_p (all entries up to that weight together are at most 1 - p); it leaves a short list;
- *  - exact thresholds in the list come from a radix walk over the bits of the value (count for top_k, weight for
- *    top_p), three levels whatever the distribution.
- * Rules: top_k keeps ties with the k-th; top_p keeps an entry while the larger ones together weigh less than p, and
- * ties there go to the lower id; entries with weight 0 (exp below 2^-125) are never drawn.
+ * A vocabulary of 100,000 entries is never sorted. What survives min_p, top_k and top_p is always
+ * "the largest ones", so each filter is a threshold:
+ *  - one pass divides by the temperature and weighs every entry, w = exp(y - max), with sums and
+ * maxima per chunk;
+ *  - a lower bound for what can survive comes for free: the k-th largest chunk maximum for top_k,
+ * and (1 - p) * total / vocabulary for top_p (all entries up to that weight together are at most 1
+ * - p); it leaves a short list;
+ *  - exact thresholds in the list come from a radix walk over the bits of the value (count for
+ * top_k, weight for top_p), three levels whatever the distribution. Rules: top_k keeps ties with
+ * the k-th; top_p keeps an entry while the larger ones together weigh less than p, and ties there
+ * go to the lower id; entries with weight 0 (exp below 2^-125) are never drawn.
  *
- * Everything is summed in double, in a fixed order, with an own exp and log, and one uniform number is drawn per
- * token: the result depends on the row and its parameters only. */
+ * Everything is summed in double, in a fixed order, with an own exp and log, and one uniform number
+ * is drawn per token: the result depends on the row and its parameters only. */
 #include "engine/sampler.h"
 
 #include "engine/rng.h"
@@ -23,10 +25,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GREEDY_BELOW 1e-5
+#define GREEDY_BELOW    1e-5
 #define MIN_TEMPERATURE 0.01
-#define CHUNK 256
-#define LANES 4
+#define CHUNK           256
+#define LANES           4
 
 typedef float vec_f __attribute__((vector_size(16)));
 typedef int32_t vec_i __attribute__((vector_size(16)));
@@ -35,13 +37,13 @@ struct sampler {
     const struct kernels *kernels;
     int vocab_size;
     int n_chunks;
-    float *y;             /* [n_chunks * CHUNK] modified logits, 64-byte aligned */
-    float *w;             /* [n_chunks * CHUNK] weights */
-    int32_t *count;       /* [vocab_size] zero between calls */
-    double *chunk_sum;    /* [n_chunks] */
-    float *chunk_max;     /* [n_chunks] */
-    float *sorted;        /* [n_chunks] */
-    int32_t *list_id;     /* the survivors, ascending ids */
+    float *y;          /* [n_chunks * CHUNK] modified logits, 64-byte aligned */
+    float *w;          /* [n_chunks * CHUNK] weights */
+    int32_t *count;    /* [vocab_size] zero between calls */
+    double *chunk_sum; /* [n_chunks] */
+    float *chunk_max;  /* [n_chunks] */
+    float *sorted;     /* [n_chunks] */
+    int32_t *list_id;  /* the survivors, ascending ids */
     float *list_y, *list_w;
     int n_list;
 };
@@ -80,8 +82,8 @@ int sampler_open(struct sampler **out, const struct kernels *k, int vocab_size, 
     s->list_id = malloc(n * sizeof *s->list_id);
     s->list_y = malloc(n * sizeof *s->list_y);
     s->list_w = malloc(n * sizeof *s->list_w);
-    if (!s->y || !s->w || !s->count || !s->chunk_sum || !s->chunk_max || !s->sorted || !s->list_id || !s->list_y ||
-        !s->list_w) {
+    if (!s->y || !s->w || !s->count || !s->chunk_sum || !s->chunk_max || !s->sorted ||
+        !s->list_id || !s->list_y || !s->list_w) {
         sampler_close(s);
         return err_set(e, ERR_NOMEM, "sampler: out of memory");
     }
@@ -111,8 +113,9 @@ void sampler_close(struct sampler *s)
 static int is_modified(const struct sampler_row *r)
 {
     const struct sampling_params *p = r->params;
-    return p->n_allowed_token_ids > 0 || p->n_bad_words > 0 || r->n_out < p->min_tokens || p->n_logit_bias > 0 ||
-           p->repetition_penalty != 1.0 || p->frequency_penalty != 0.0 || p->presence_penalty != 0.0;
+    return p->n_allowed_token_ids > 0 || p->n_bad_words > 0 || r->n_out < p->min_tokens ||
+           p->n_logit_bias > 0 || p->repetition_penalty != 1.0 || p->frequency_penalty != 0.0 ||
+           p->presence_penalty != 0.0;
 }
 
 static void apply_masks(struct sampler *s, const struct sampler_row *r)
@@ -130,7 +133,8 @@ static void apply_masks(struct sampler *s, const struct sampler_row *r)
         const struct token_seq *word = &p->bad_words[i];
         int n_before = word->n - 1;
         if (n_before <= r->n_out &&
-            (n_before == 0 || memcmp(word->ids, r->out + r->n_out - n_before, (size_t)n_before * sizeof(int32_t)) == 0)) {
+            (n_before == 0 || memcmp(word->ids, r->out + r->n_out - n_before,
+                                     (size_t)n_before * sizeof(int32_t)) == 0)) {
             s->y[word->ids[n_before]] = -INFINITY;
         }
     }
@@ -149,7 +153,8 @@ static void apply_masks(struct sampler *s, const struct sampler_row *r)
     }
 }
 
-/* `count` holds 0 for a token not met yet, else 1 + its number of outputs. Returned to zero at the end. */
+/* `count` holds 0 for a token not met yet, else 1 + its number of outputs. Returned to zero at the
+ * end. */
 static void apply_penalties(struct sampler *s, const struct sampler_row *r)
 {
     const struct sampling_params *p = r->params;
@@ -187,14 +192,16 @@ static void apply_penalties(struct sampler *s, const struct sampler_row *r)
 
 /* ---- weights ---- */
 
-/* exp(x) for x <= 0 in one rounding to about 1 ulp; 0 below -86.6 (so nothing is denormal) and for NaN. */
+/* exp(x) for x <= 0 in one rounding to about 1 ulp; 0 below -86.6 (so nothing is denormal) and for
+ * NaN. */
 static inline void exp4(const float *x, float *out)
 {
     vec_f v;
     memcpy(&v, x, sizeof v);
     vec_i alive = v > -86.6f;
     v = (vec_f)((vec_i)v & alive);
-    const vec_f magic = {12582912.0f, 12582912.0f, 12582912.0f, 12582912.0f}; /* 1.5 * 2^23: rounds to integer */
+    const vec_f magic = {12582912.0f, 12582912.0f, 12582912.0f,
+                         12582912.0f}; /* 1.5 * 2^23: rounds to integer */
     vec_f shifted = v * 1.44269504f + magic;
     vec_f n = shifted - magic;
     vec_f f = v - n * 0.693145752f - n * 1.42860677e-6f; /* ln 2 in two parts */
@@ -261,8 +268,9 @@ static float key_value(uint32_t key)
     return f;
 }
 
-/* Goes down the distinct values of the list until the running weight (1 an entry, or w) reaches `target`; returns the value
- * where it does, *before = the weight of all larger ones. The smallest value when it never does. */
+/* Goes down the distinct values of the list until the running weight (1 an entry, or w) reaches
+ * `target`; returns the value where it does, *before = the weight of all larger ones. The smallest
+ * value when it never does. */
 static float walk_down(const struct sampler *s, int by_weight, double target, double *before)
 {
     static const int shift[3] = {21, 10, 0}, bits[3] = {11, 11, 10};
@@ -409,7 +417,8 @@ static int32_t draw_from_all(const struct sampler *s, double u, double total)
 }
 
 /* `best` is the largest entry of x, and finite. */
-static int32_t draw_random(struct sampler *s, const struct sampler_row *r, const float *x, int32_t best)
+static int32_t draw_random(struct sampler *s, const struct sampler_row *r, const float *x,
+                           int32_t best)
 {
     const struct sampling_params *p = r->params;
     float temperature = (float)fmax(p->temperature, MIN_TEMPERATURE);
@@ -461,7 +470,8 @@ int32_t sampler_draw(struct sampler *s, const struct sampler_row *r)
 
 /* ---- log-probabilities ---- */
 
-/* ln(x) for a finite x >= 2^-1022, about 1 ulp: x = m * 2^e with m near 1, then the atanh series. */
+/* ln(x) for a finite x >= 2^-1022, about 1 ulp: x = m * 2^e with m near 1, then the atanh series.
+ */
 static double ln(double x)
 {
     int e;
@@ -483,7 +493,8 @@ static float logprob(float x, double max, double log_sum)
     return v == v ? (float)v : -INFINITY;
 }
 
-/* Inserts into out[0..n), best first; ties stay in ascending id order because ids come ascending. */
+/* Inserts into out[0..n), best first; ties stay in ascending id order because ids come ascending.
+ */
 static int insert(struct token_logprob *out, int n, int k, int32_t id, float x)
 {
     int at = n < k ? n : k - 1;
@@ -506,7 +517,7 @@ static int by_value(const void *a, const void *b)
 
 #define MAX_INSERT 64 /* above, sorting everything is cheaper than inserting */
 
-#define SCAN 16       /* entries looked at together while none is good enough */
+#define SCAN 16 /* entries looked at together while none is good enough */
 
 static int any_above(const float *x, float bound)
 {
@@ -568,7 +579,8 @@ static int rank_of(const float *x, int n, float value)
     return rank;
 }
 
-int sampler_logprobs(struct sampler *s, const float *logits, int32_t id, int k, struct token_logprob *out)
+int sampler_logprobs(struct sampler *s, const float *logits, int32_t id, int k,
+                     struct token_logprob *out)
 {
     int n = s->vocab_size;
     k = k < n ? k : n;
@@ -576,7 +588,8 @@ int sampler_logprobs(struct sampler *s, const float *logits, int32_t id, int k, 
     double sum;
     s->kernels->logsumexp(logits, n, &max, &sum);
     double log_sum = ln(sum);
-    out[0] = (struct token_logprob){id, logprob(logits[id], (double)max, log_sum), rank_of(logits, n, logits[id])};
+    out[0] = (struct token_logprob){id, logprob(logits[id], (double)max, log_sum),
+                                    rank_of(logits, n, logits[id])};
     int n_best = k > 0 ? best_entries(logits, n, k, out + 1) : 0;
     for (int i = 1; i <= n_best; i++) {
         /* equal values share the rank of the last of them */

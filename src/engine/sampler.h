@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a row of logits to a token id, and to log-probabilities. A sampler is the scratch memory of one thread; rows are
- * independent of each other, so any thread may take any row. */
+/* From a row of logits to a token id, and to log-probabilities. A sampler is the scratch memory of
+ * one thread; rows are independent of each other, so any thread may take any row. */
 #ifndef TERN_ENGINE_SAMPLER_H
 #define TERN_ENGINE_SAMPLER_H
 
@@ -14,15 +14,17 @@ size_t sampler_bytes(int vocab_size);
 struct sampler_row {
     const float *logits;
     const struct sampling_params *params;
-    const int32_t *prompt, *out;  /* what the sequence holds before the token drawn here */
+    const int32_t *prompt, *out; /* what the sequence holds before the token drawn here */
     int n_prompt, n_out;
-    int eos_id;                   /* -1 none */
-    uint64_t seed;                /* of this sample; see rng.h */
+    int eos_id;    /* -1 none */
+    uint64_t seed; /* of this sample; see rng.h */
 };
 int32_t sampler_draw(struct sampler *s, const struct sampler_row *row);
 
-/* Log-softmax of the raw logits: out[0] is `id`, out[1..k] the k best, best first, ties by id. Ranks count the entries
- * that are at least as large, so the worst of equals. Returns the number of entries, 1 + min(k, vocab_size). */
-int sampler_logprobs(struct sampler *s, const float *logits, int32_t id, int k, struct token_logprob *out);
+/* Log-softmax of the raw logits: out[0] is `id`, out[1..k] the k best, best first, ties by id.
+ * Ranks count the entries that are at least as large, so the worst of equals. Returns the number of
+ * entries, 1 + min(k, vocab_size). */
+int sampler_logprobs(struct sampler *s, const float *logits, int32_t id, int k,
+                     struct token_logprob *out);
 
 #endif

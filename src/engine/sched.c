@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One step, as vLLM V1 plans it:
  *
- *   A. running sequences in order: the tokens they lack, cut by the long-prefill threshold and by the token budget. When
- *      blocks run out, the newest sequence (FCFS) or the least important one (priority) is preempted: its blocks are
- *      freed, its outputs kept, it goes to the front of the queue.
- *   B. if nothing was preempted: waiting sequences in order, as long as budget and places last. The cached prefix is
- *      taken from the index; the blocks of the whole sequence must fit now, although only those of this step are taken.
- *      The first one that doesn't fit ends the step (head-of-line blocking: nobody overtakes).
+ *   A. running sequences in order: the tokens they lack, cut by the long-prefill threshold and by
+ * the token budget. When blocks run out, the newest sequence (FCFS) or the least important one
+ * (priority) is preempted: its blocks are freed, its outputs kept, it goes to the front of the
+ * queue. B. if nothing was preempted: waiting sequences in order, as long as budget and places
+ * last. The cached prefix is taken from the index; the blocks of the whole sequence must fit now,
+ * although only those of this step are taken. The first one that doesn't fit ends the step
+ * (head-of-line blocking: nobody overtakes).
  *
- * Shared blocks: the samples of one prompt share its blocks by reference. Full blocks are never written again; the
- * partly filled last one is copied by whoever writes to it while others hold it, and the copies are part of the plan.
- * A block enters the prefix index only after it was computed (sched_commit), so a step that fails leaves no trace.
+ * Shared blocks: the samples of one prompt share its blocks by reference. Full blocks are never
+ * written again; the partly filled last one is copied by whoever writes to it while others hold it,
+ * and the copies are part of the plan. A block enters the prefix index only after it was computed
+ * (sched_commit), so a step that fails leaves no trace.
  *
- * Invariants (sched_check_integrity): a block's references are exactly the tables that name it; only running sequences
- * have blocks; n_blocks covers n_computed. */
+ * Invariants (sched_check_integrity): a block's references are exactly the tables that name it;
+ * only running sequences have blocks; n_blocks covers n_computed. */
 #include "engine/sched.h"
 
 #include <stdlib.h>
@@ -197,7 +199,8 @@ void sched_remove(struct sched *s, struct seq *q)
     if (q->state == SEQ_RUNNING) {
         leave_running(s, q);
         drop_blocks(s, q);
-    } else if (q->state == SEQ_WAITING || q->state == SEQ_WAITING_REMOTE_KV || q->state == SEQ_PREEMPTED) {
+    } else if (q->state == SEQ_WAITING || q->state == SEQ_WAITING_REMOTE_KV ||
+               q->state == SEQ_PREEMPTED) {
         dequeue(s, q);
     }
     q->state = SEQ_FINISHED;
@@ -262,12 +265,14 @@ static int preempt(struct sched *s, struct seq *q)
     return place;
 }
 
-/* Blocks for n more tokens, and an own copy of a shared last block. ERR_BUSY: not enough, nothing taken. */
+/* Blocks for n more tokens, and an own copy of a shared last block. ERR_BUSY: not enough, nothing
+ * taken. */
 static int take_blocks(struct sched *s, struct seq *q, int n)
 {
     int n_new = imax(0, blocks_for(q->n_computed + n) - q->n_blocks);
     int last = q->n_computed / KV_BLOCK_TOKENS;
-    int copy = q->n_computed % KV_BLOCK_TOKENS != 0 && kv_pool_refcount(s->pool, q->blocks[last]) > 1;
+    int copy =
+        q->n_computed % KV_BLOCK_TOKENS != 0 && kv_pool_refcount(s->pool, q->blocks[last]) > 1;
     if (kv_pool_n_free(s->pool) < n_new + copy) {
         return ERR_BUSY;
     }
@@ -424,8 +429,10 @@ static int check_tables(const struct sched *s, int *count, int n_pool_blocks, st
         const struct seq *q = s->running[i];
         if (q->state != SEQ_RUNNING || q->n_computed > q->n_blocks * KV_BLOCK_TOKENS ||
             q->n_computed >= seq_n_tokens(q)) {
-            return err_set(e, ERR_INTERNAL, "scheduler: running sequence %d.%d: state %d, %d of %d tokens, %d blocks",
-                           (int)q->id, q->sample, q->state, q->n_computed, seq_n_tokens(q), q->n_blocks);
+            return err_set(
+                e, ERR_INTERNAL,
+                "scheduler: running sequence %d.%d: state %d, %d of %d tokens, %d blocks",
+                (int)q->id, q->sample, q->state, q->n_computed, seq_n_tokens(q), q->n_blocks);
         }
         for (int b = 0; b < q->n_blocks; b++) {
             count[q->blocks[b]]++;
@@ -434,7 +441,8 @@ static int check_tables(const struct sched *s, int *count, int n_pool_blocks, st
     count[0]++; /* the null block */
     for (int i = 0; i < n_pool_blocks; i++) {
         if (kv_pool_refcount(s->pool, i) != count[i]) {
-            return err_set(e, ERR_INTERNAL, "scheduler: block %d has %d references, %d tables name it", i,
+            return err_set(e, ERR_INTERNAL,
+                           "scheduler: block %d has %d references, %d tables name it", i,
                            kv_pool_refcount(s->pool, i), count[i]);
         }
     }
@@ -446,11 +454,13 @@ int sched_check_integrity(const struct sched *s, struct err *e)
     int n = 0;
     for (const struct seq *q = s->waiting_head; q; q = q->next) {
         if (q->n_blocks != 0 || q->state == SEQ_RUNNING || ++n > s->n_waiting) {
-            return err_set(e, ERR_INTERNAL, "scheduler: bad waiting sequence %d.%d", (int)q->id, q->sample);
+            return err_set(e, ERR_INTERNAL, "scheduler: bad waiting sequence %d.%d", (int)q->id,
+                           q->sample);
         }
     }
     if (n != s->n_waiting) {
-        return err_set(e, ERR_INTERNAL, "scheduler: %d sequences wait, %d counted", n, s->n_waiting);
+        return err_set(e, ERR_INTERNAL, "scheduler: %d sequences wait, %d counted", n,
+                       s->n_waiting);
     }
     struct kv_pool_stats stats;
     kv_pool_stats(s->pool, &stats);

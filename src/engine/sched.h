@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The scheduler: which tokens of which sequences run in the next step, and in which KV blocks.
  *
- * There is no prefill or decode phase. A sequence knows tokens (prompt and outputs so far) and how many of them are
- * computed; a step gives it some of the missing ones. Knows neither HTTP nor kernels. Owner: the engine thread. */
+ * There is no prefill or decode phase. A sequence knows tokens (prompt and outputs so far) and how
+ * many of them are computed; a step gives it some of the missing ones. Knows neither HTTP nor
+ * kernels. Owner: the engine thread. */
 #ifndef TERN_ENGINE_SCHED_H
 #define TERN_ENGINE_SCHED_H
 
@@ -12,50 +13,54 @@
 struct group;
 
 enum seq_state {
-    SEQ_UNBORN,            /* a further sample of a prompt that isn't prefilled yet */
+    SEQ_UNBORN, /* a further sample of a prompt that isn't prefilled yet */
     SEQ_WAITING,
     SEQ_WAITING_REMOTE_KV, /* its KV is on the way from another process: passed over */
     SEQ_RUNNING,
-    SEQ_PREEMPTED,         /* waiting again; outputs kept, KV dropped */
-    SEQ_LENDING,           /* finished, its blocks stay until a peer has read them or the lease ends */
+    SEQ_PREEMPTED, /* waiting again; outputs kept, KV dropped */
+    SEQ_LENDING,   /* finished, its blocks stay until a peer has read them or the lease ends */
     SEQ_FINISHED,
 };
 
 struct seq {
-    struct seq *prev, *next;  /* waiting queue */
-    struct group *group;      /* its request; not the scheduler's business */
+    struct seq *prev, *next; /* waiting queue */
+    struct group *group;     /* its request; not the scheduler's business */
     enum seq_state state;
     int sample;
     int priority;
-    uint64_t arrival_ns, id;  /* order: (priority, arrival_ns, id, sample) with the priority policy */
+    uint64_t arrival_ns,
+        id; /* order: (priority, arrival_ns, id, sample) with the priority policy */
     const int32_t *prompt;
     int n_prompt;
-    int32_t *out;             /* room for every token it may produce */
+    int32_t *out; /* room for every token it may produce */
     int n_out, max_out;
-    int32_t *blocks;          /* block table, room for all */
+    int32_t *blocks; /* block table, room for all */
     int n_blocks;
-    int n_indexed;            /* leading blocks that have been offered to the prefix index */
-    int n_computed;           /* tokens whose K and V are in the table */
+    int n_indexed;  /* leading blocks that have been offered to the prefix index */
+    int n_computed; /* tokens whose K and V are in the table */
     struct kv_extra extra;
-    int logits_from;          /* prompt rows from here to n_prompt - 2 want logits; n_prompt: none */
+    int logits_from; /* prompt rows from here to n_prompt - 2 want logits; n_prompt: none */
     int reads_cache;
     int was_admitted;
-    int n_cached_tokens;      /* prompt tokens found in the prefix cache at the first admission */
+    int n_cached_tokens; /* prompt tokens found in the prefix cache at the first admission */
     int n_preemptions;
-    int item;                 /* index in the plan of this step, -1 */
+    int item; /* index in the plan of this step, -1 */
     uint64_t seed;
     uint64_t first_token_ns, last_token_ns, scheduled_ns, queued_ns;
-    struct engine_event *event;      /* of this step, engine.c */
-    struct engine_event *last_event; /* allocated with the request, so that an end can always be told */
+    struct engine_event *event; /* of this step, engine.c */
+    struct engine_event
+        *last_event; /* allocated with the request, so that an end can always be told */
 };
 int seq_n_tokens(const struct seq *q);
 int32_t seq_token(const struct seq *q, int i);
 
 struct sched_item {
     struct seq *seq;
-    int first, n_tokens;      /* tokens first .. first + n_tokens - 1 of the sequence */
+    int first, n_tokens; /* tokens first .. first + n_tokens - 1 of the sequence */
 };
-struct block_copy { int32_t dst, src; };
+struct block_copy {
+    int32_t dst, src;
+};
 
 struct sched_plan {
     struct sched_item *items; /* at most max_num_seqs */
@@ -72,7 +77,7 @@ int sched_item_completes(const struct sched_item *it); /* its last row yields a 
 struct sched_options {
     int max_model_len, max_num_seqs, max_num_batched_tokens, long_prefill_token_threshold;
     int enable_chunked_prefill, policy_priority;
-    int max_prompt_logits;    /* rows a step */
+    int max_prompt_logits; /* rows a step */
 };
 
 struct sched {
@@ -85,20 +90,20 @@ struct sched {
     uint64_t n_preemptions;
     struct sched_plan plan;
     int budget, prompt_logits_left; /* of the step being planned */
-    int32_t *tokens;          /* scratch: a resumed sequence's tokens in one piece */
-    int32_t *hits;            /* scratch: blocks found */
+    int32_t *tokens;                /* scratch: a resumed sequence's tokens in one piece */
+    int32_t *hits;                  /* scratch: blocks found */
 };
 
 int sched_init(struct sched *s, const struct sched_options *o, struct kv_pool *pool, struct err *e);
 void sched_fini(struct sched *s);
 
 void sched_add(struct sched *s, struct seq *q);
-/* child continues where parent stands, sharing its blocks. When nothing more may run, it waits without blocks and is
- * computed again (mostly from the prefix cache). */
+/* child continues where parent stands, sharing its blocks. When nothing more may run, it waits
+ * without blocks and is computed again (mostly from the prefix cache). */
 void sched_fork(struct sched *s, const struct seq *parent, struct seq *child);
 void sched_remove(struct sched *s, struct seq *q); /* finished or aborted: frees its blocks */
 
-const struct sched_plan *sched_step(struct sched *s); /* valid until the next call */
+const struct sched_plan *sched_step(struct sched *s);            /* valid until the next call */
 void sched_commit(struct sched *s, const struct sched_item *it); /* the item has been computed */
 
 int sched_check_integrity(const struct sched *s, struct err *e);

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bucket bounds and what a finished sample adds to the histograms.
  *
- * Sums must agree whatever happens to a request: prompt_tokens equals the sum of prompt_len, and generation_tokens the
- * sum of generation_len, as soon as nothing runs. Therefore aborted samples are observed like finished ones; only
- * intervals whose end was never reached are left out. */
+ * Sums must agree whatever happens to a request: prompt_tokens equals the sum of prompt_len, and
+ * generation_tokens the sum of generation_len, as soon as nothing runs. Therefore aborted samples
+ * are observed like finished ones; only intervals whose end was never reached are left out. */
 #include "engine/stats.h"
 
 #include <string.h>
 
-static const double ttft_bounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75,
+static const double ttft_bounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                                      1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
-static const double itl_bounds[] = {.01, .025, .05, .075, .1, .15, .2, .3, .4, .5,
-                                    .75, 1,    2.5, 5,    7.5, 10, 20, 40, 80};
-static const double latency_bounds[] = {.3, .5, .8, 1,  1.5, 2,  2.5, 5,   10,  15,  20,
+static const double itl_bounds[] = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
+                                    .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
+static const double latency_bounds[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                         30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
-static const double step_tokens_bounds[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+static const double step_tokens_bounds[] = {1,   8,    16,   32,   64,   128,  256,
+                                            512, 1024, 2048, 4096, 8192, 16384};
 static const double n_bounds[] = {1, 2, 5, 10, 20};
 /* 1, 2, 5, 10, …: token counts stop at max_model_len. */
-static const double decade_bounds[] = {1,    2,    5,     10,    20,    50,     100,    200,    500,     1000,    2000,
-                                       5000, 1e4,  2e4,   5e4,   1e5,   2e5,    5e5,    1e6,    2e6,     5e6,     1e7};
+static const double decade_bounds[] = {1,    2,   5,   10,  20,  50,  100, 200, 500, 1000, 2000,
+                                       5000, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6,  1e7};
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
@@ -29,7 +30,8 @@ const double *engine_hist_bounds(const char *name, int max_model_len, int *n)
         *n = COUNT(ttft_bounds);
         return ttft_bounds;
     }
-    if (strcmp(name, "itl") == 0 || strcmp(name, "tpot") == 0 || strcmp(name, "step_seconds") == 0) {
+    if (strcmp(name, "itl") == 0 || strcmp(name, "tpot") == 0 ||
+        strcmp(name, "step_seconds") == 0) {
         *n = COUNT(itl_bounds);
         return itl_bounds;
     }
@@ -91,7 +93,8 @@ static void observe(struct engine_hist *h, const struct stats_axis *a, double va
     stats_observe(h, a->bound, a->n, value);
 }
 
-void stats_finish_sample(struct engine_stats *s, const struct stats_bounds *b, const struct stats_sample *d)
+void stats_finish_sample(struct engine_stats *s, const struct stats_bounds *b,
+                         const struct stats_sample *d)
 {
     observe(&s->prompt_len, &b->tokens, d->n_prompt);
     observe(&s->generation_len, &b->tokens, d->n_out);

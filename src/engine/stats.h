@@ -10,7 +10,10 @@ void stats_observe(struct engine_hist *h, const double *bounds, int n_bounds, do
 
 /* The bounds, looked up once. */
 struct stats_bounds {
-    struct stats_axis { double bound[ENGINE_HIST_BUCKETS]; int n; } ttft, itl, latency, tokens, samples, step;
+    struct stats_axis {
+        double bound[ENGINE_HIST_BUCKETS];
+        int n;
+    } ttft, itl, latency, tokens, samples, step;
 };
 void stats_bounds_init(struct stats_bounds *b, int max_model_len);
 
@@ -19,6 +22,7 @@ struct stats_sample {
     int n_prompt, n_cached, n_out;
     uint64_t arrival_ns, queued_ns, scheduled_ns, first_token_ns, last_token_ns, finish_ns;
 };
-void stats_finish_sample(struct engine_stats *s, const struct stats_bounds *b, const struct stats_sample *d);
+void stats_finish_sample(struct engine_stats *s, const struct stats_bounds *b,
+                         const struct stats_sample *d);
 
 #endif

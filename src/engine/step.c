@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One step of the engine: schedule -> forward -> sample -> publish.
  *
- * Promises kept here: every sample gets exactly one last event, also when memory runs out (it is allocated with the
- * request) or the forward pass fails (the sequences of that step end with FINISH_ERROR, the engine goes on); the
- * statistics that a client can read after its last event already contain it (step_flush orders this).
- * Owner: the engine thread; sampling rows is spread over the worker pool, rows are independent. */
+ * Promises kept here: every sample gets exactly one last event, also when memory runs out (it is
+ * allocated with the request) or the forward pass fails (the sequences of that step end with
+ * FINISH_ERROR, the engine goes on); the statistics that a client can read after its last event
+ * already contain it (step_flush orders this). Owner: the engine thread; sampling rows is spread
+ * over the worker pool, rows are independent. */
 #include "engine/core.h"
 
 #include "base/clock.h"
@@ -129,14 +130,15 @@ static void end_group(struct engine *en, struct group *g)
 }
 
 /* The last event of q, with the token it may carry. */
-static void end_with(struct engine *en, struct seq *q, enum finish_reason reason, struct engine_event *ev,
-                     const char *error)
+static void end_with(struct engine *en, struct seq *q, enum finish_reason reason,
+                     struct engine_event *ev, const char *error)
 {
     struct group *g = q->group;
     sched_remove(&en->sched, q);
     int is_fork = q != &g->seqs[0];
     if (q->scheduled_ns == 0) {
-        en->stats.prompt_tokens += (uint64_t)q->n_prompt; /* never ran: counted here, so that sums agree */
+        en->stats.prompt_tokens +=
+            (uint64_t)q->n_prompt; /* never ran: counted here, so that sums agree */
     }
     struct stats_sample d = {
         .n_prompt = q->n_prompt,
@@ -166,7 +168,8 @@ void step_end(struct engine *en, struct seq *q, enum finish_reason reason, const
 {
     struct group *g = q->group;
     if (q == &g->seqs[0] && q->n_out == 0 && reason != FINISH_ERROR) {
-        /* it carries the prefill for the others too: another sample takes it over, and ends in its place */
+        /* it carries the prefill for the others too: another sample takes it over, and ends in its
+         * place */
         for (int i = 1; i < g->n_seqs; i++) {
             struct seq *u = &g->seqs[i];
             if (u->state == SEQ_UNBORN) {
@@ -205,7 +208,8 @@ static const struct sched_plan *schedule(struct engine *en)
 
 /* ---- forward ---- */
 
-static int forward(struct engine *en, const struct sched_plan *plan, const float **logits, struct err *e)
+static int forward(struct engine *en, const struct sched_plan *plan, const float **logits,
+                   struct err *e)
 {
     for (int i = 0; i < plan->n_copies; i++) {
         en->ops.copy_block(en->ctx, plan->copies[i].dst, plan->copies[i].src);
@@ -304,7 +308,8 @@ static int open_prompt_event(struct group *g)
     g->prompt_event = step_event_new(-1);
     if (g->prompt_event) {
         g->prompt_event->kind = EVENT_PROMPT_LOGPROBS;
-        g->prompt_tokens = arena_alloc(&g->prompt_event->arena, (size_t)n * sizeof *g->prompt_tokens);
+        g->prompt_tokens =
+            arena_alloc(&g->prompt_event->arena, (size_t)n * sizeof *g->prompt_tokens);
     }
     if (!g->prompt_tokens) {
         return ERR_NOMEM;
@@ -326,8 +331,8 @@ static void add_prompt_rows(struct engine *en, struct seq *q, int from, int to, 
         g->prompt_failed = open_prompt_event(g) < 0;
     }
     for (int p = from; p < to && !g->prompt_failed; p++, logits += en->ops.logits_stride) {
-        struct token_logprob *top =
-            arena_alloc(&g->prompt_event->arena, (size_t)(n_top + 1) * sizeof(struct token_logprob));
+        struct token_logprob *top = arena_alloc(&g->prompt_event->arena,
+                                                (size_t)(n_top + 1) * sizeof(struct token_logprob));
         if (!top) {
             g->prompt_failed = 1;
             return;
@@ -364,7 +369,8 @@ static void sample(struct engine *en, const struct sched_plan *plan, const float
 
 /* ---- publish ---- */
 
-static enum finish_reason check_stop(const struct engine *en, const struct seq *q, int32_t id, int32_t *stop_id)
+static enum finish_reason check_stop(const struct engine *en, const struct seq *q, int32_t id,
+                                     int32_t *stop_id)
 {
     const struct sampling_params *p = &q->group->req->params;
     if (q->n_out >= p->min_tokens) {
@@ -378,7 +384,8 @@ static enum finish_reason check_stop(const struct engine *en, const struct seq *
             }
         }
     }
-    return q->n_out >= q->max_out ? FINISH_LENGTH : FINISH_NONE; /* max_out also ends at max_model_len */
+    return q->n_out >= q->max_out ? FINISH_LENGTH
+                                  : FINISH_NONE; /* max_out also ends at max_model_len */
 }
 
 static void send_prompt_logprobs(struct engine *en, struct seq *q)
@@ -388,7 +395,8 @@ static void send_prompt_logprobs(struct engine *en, struct seq *q)
         return;
     }
     if (!g->prompt_tokens && !g->prompt_failed) {
-        g->prompt_failed = open_prompt_event(g) < 0; /* a prompt of one token: no row had anything to predict */
+        g->prompt_failed =
+            open_prompt_event(g) < 0; /* a prompt of one token: no row had anything to predict */
     }
     if (!g->prompt_failed) {
         send(en, q, g->prompt_event);
@@ -396,8 +404,8 @@ static void send_prompt_logprobs(struct engine *en, struct seq *q)
     }
 }
 
-/* Takes the token that was drawn for q. `parent` is what an unborn q starts from. Returns the tokens that count for
- * the statistics of this step. */
+/* Takes the token that was drawn for q. `parent` is what an unborn q starts from. Returns the
+ * tokens that count for the statistics of this step. */
 static int accept(struct engine *en, struct seq *q, const struct seq *parent, uint64_t now)
 {
     struct engine_event *ev = q->event;
@@ -417,7 +425,8 @@ static int accept(struct engine *en, struct seq *q, const struct seq *parent, ui
         uint64_t since = r->arrival_ns ? r->arrival_ns : q->group->queued_ns;
         n_counted += q->n_prompt;
         q->first_token_ns = now;
-        stats_observe(&en->stats.ttft, en->bounds.ttft.bound, en->bounds.ttft.n, (double)(now - since) * 1e-9);
+        stats_observe(&en->stats.ttft, en->bounds.ttft.bound, en->bounds.ttft.n,
+                      (double)(now - since) * 1e-9);
     } else {
         stats_observe(&en->stats.itl, en->bounds.itl.bound, en->bounds.itl.n,
                       (double)(now - q->last_token_ns) * 1e-9);

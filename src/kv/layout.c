@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The KV bytes: one anonymous mapping, [layer][block][kv head] tiles.
  *
- * A layer is the outer dimension, so that the forward pass of one layer walks one region and a transfer by layer is a
- * copy of whole tiles. Nothing is touched here: the mapping is zero pages until a row is written, so resident
- * memory follows use, up to the size that was reserved. Owner: the engine thread (the forward's workers write disjoint
- * slots of it inside a step). */
+ * A layer is the outer dimension, so that the forward pass of one layer walks one region and a
+ * transfer by layer is a copy of whole tiles. Nothing is touched here: the mapping is zero pages
+ * until a row is written, so resident memory follows use, up to the size that was reserved. Owner:
+ * the engine thread (the forward's workers write disjoint slots of it inside a step). */
 #include "kv/layout.h"
 
 #include <stdlib.h>
@@ -17,7 +17,8 @@ struct kv_store {
     char *base;
 };
 
-void kv_layout_init(struct kv_layout *l, enum act_type type, int n_layers, int n_kv_heads, int head_dim)
+void kv_layout_init(struct kv_layout *l, enum act_type type, int n_layers, int n_kv_heads,
+                    int head_dim)
 {
     memset(l, 0, sizeof *l);
     l->type = type;

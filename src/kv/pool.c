@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Block pool and prefix index.
  *
- * Free blocks form one doubly linked queue in eviction order: allocation takes the head. A block keeps its hash while it
- * lies there, so a freed prompt stays findable until its block is really needed (lazy eviction). Freeing walks a
- * sequence tail first, hence the end of a prompt is evicted before its beginning: what remains is always a usable prefix.
+ * Free blocks form one doubly linked queue in eviction order: allocation takes the head. A block
+ * keeps its hash while it lies there, so a freed prompt stays findable until its block is really
+ * needed (lazy eviction). Freeing walks a sequence tail first, hence the end of a prompt is evicted
+ * before its beginning: what remains is always a usable prefix.
  *
- * The index is a chained hash table over the 128-bit chain hash. A hash only finds candidates; equality is decided on
- * content. Comparing whole prefixes would cost their length, so every distinct prefix has a serial number: a block's
- * content is (serial of its parent's content, its 16 tokens, the extras if it is the first), and two blocks with
- * equal content share a serial. Serials are never reused, so by induction equal serials mean equal prefixes,
- * whatever the hash function does. Two sequences that computed the same prefix at the same time keep two blocks under one
+ * The index is a chained hash table over the 128-bit chain hash. A hash only finds candidates;
+ * equality is decided on content. Comparing whole prefixes would cost their length, so every
+ * distinct prefix has a serial number: a block's content is (serial of its parent's content, its 16
+ * tokens, the extras if it is the first), and two blocks with equal content share a serial. Serials
+ * are never reused, so by induction equal serials mean equal prefixes, whatever the hash function
+ * does. Two sequences that computed the same prefix at the same time keep two blocks under one
  * serial; the older one answers lookups, and either can be evicted.
  *
- * Invariants (kv_pool_check_integrity): refs == 0 exactly for blocks in the free queue; block 0 never is; the
- * index holds exactly the hashed blocks, each once. Owner: the engine thread. */
+ * Invariants (kv_pool_check_integrity): refs == 0 exactly for blocks in the free queue; block 0
+ * never is; the index holds exactly the hashed blocks, each once. Owner: the engine thread. */
 #include "kv/pool.h"
 
 #include "kernels/kernels.h"
@@ -25,13 +27,13 @@
 
 struct block {
     int32_t refs;
-    int32_t prev, next;       /* free queue */
-    int32_t chain;            /* next block in the same bucket of the index */
+    int32_t prev, next; /* free queue */
+    int32_t chain;      /* next block in the same bucket of the index */
     int hashed;
     struct hash128 hash, parent_hash;
     uint64_t serial, parent_serial; /* 0: no parent */
     int32_t tokens[KV_BLOCK_TOKENS];
-    void *extra;              /* own copy; first blocks only */
+    void *extra; /* own copy; first blocks only */
     size_t extra_bytes;
 };
 
@@ -40,11 +42,11 @@ struct kv_pool {
     struct block *blocks;
     int32_t *buckets;
     uint32_t bucket_mask;
-    int32_t head, tail;       /* free queue */
+    int32_t head, tail; /* free queue */
     int n_free, n_cached;
     int enable_cache;
     uint64_t hash_seed;
-    uint64_t hash_mask;       /* all ones outside of tests */
+    uint64_t hash_mask; /* all ones outside of tests */
     uint64_t next_serial;
     uint64_t queries_tokens, hits_tokens, evictions;
 };
@@ -137,7 +139,8 @@ static int same_hash(struct hash128 a, struct hash128 b)
 static int holds(const struct block *b, const struct content *c)
 {
     return same_hash(b->hash, c->hash) && b->parent_serial == c->parent_serial &&
-           memcmp(b->tokens, c->tokens, sizeof b->tokens) == 0 && b->extra_bytes == c->extra_bytes &&
+           memcmp(b->tokens, c->tokens, sizeof b->tokens) == 0 &&
+           b->extra_bytes == c->extra_bytes &&
            (c->extra_bytes == 0 || memcmp(b->extra, c->extra, c->extra_bytes) == 0);
 }
 
@@ -183,11 +186,13 @@ static void fill_content(const struct kv_pool *p, struct content *c, const struc
 
 /* ---- life ---- */
 
-int kv_pool_open(struct kv_pool **out, int n_blocks, int enable_prefix_cache, uint64_t hash_seed, struct err *e)
+int kv_pool_open(struct kv_pool **out, int n_blocks, int enable_prefix_cache, uint64_t hash_seed,
+                 struct err *e)
 {
     *out = NULL;
     if (n_blocks < 2) {
-        return err_set(e, ERR_INVALID, "KV pool: %d blocks; needs the null block and at least one more", n_blocks);
+        return err_set(e, ERR_INVALID,
+                       "KV pool: %d blocks; needs the null block and at least one more", n_blocks);
     }
     uint32_t n_buckets = 16;
     while (n_buckets < (uint32_t)n_blocks && n_buckets < (1u << 30)) {
@@ -306,8 +311,8 @@ int kv_pool_refcount(const struct kv_pool *p, int32_t block)
 
 /* ---- prefix cache ---- */
 
-int kv_pool_match(const struct kv_pool *p, const int32_t *tokens, int n_tokens, const struct kv_extra *extra,
-                  int32_t *out, int *n_idle)
+int kv_pool_match(const struct kv_pool *p, const int32_t *tokens, int n_tokens,
+                  const struct kv_extra *extra, int32_t *out, int *n_idle)
 {
     int n = 0, idle = 0;
     int limit = p->enable_cache && n_tokens > 0 ? (n_tokens - 1) / KV_BLOCK_TOKENS : 0;
@@ -344,7 +349,8 @@ void kv_pool_count_lookup(struct kv_pool *p, int n_tokens, int n_hit_blocks)
     }
 }
 
-int kv_pool_lookup(struct kv_pool *p, const int32_t *tokens, int n_tokens, const struct kv_extra *extra, int32_t *out)
+int kv_pool_lookup(struct kv_pool *p, const int32_t *tokens, int n_tokens,
+                   const struct kv_extra *extra, int32_t *out)
 {
     int n = kv_pool_match(p, tokens, n_tokens, extra, out, NULL);
     kv_pool_take_hits(p, out, n);
@@ -352,8 +358,8 @@ int kv_pool_lookup(struct kv_pool *p, const int32_t *tokens, int n_tokens, const
     return n;
 }
 
-void kv_pool_cache(struct kv_pool *p, int32_t block, int32_t parent, int index, const int32_t *block_tokens,
-                   const struct kv_extra *extra)
+void kv_pool_cache(struct kv_pool *p, int32_t block, int32_t parent, int index,
+                   const int32_t *block_tokens, const struct kv_extra *extra)
 {
     struct block *b = &p->blocks[block];
     const struct block *before = index > 0 ? &p->blocks[parent] : NULL;
@@ -380,7 +386,8 @@ void kv_pool_cache(struct kv_pool *p, int32_t block, int32_t parent, int index, 
     p->n_cached++;
     int32_t *link = &p->buckets[c.hash.lo & p->bucket_mask];
     while (*link != NIL) {
-        link = &p->blocks[*link].chain; /* at the end: the oldest of several equal blocks is found first */
+        link = &p->blocks[*link]
+                    .chain; /* at the end: the oldest of several equal blocks is found first */
     }
     *link = block;
 }
@@ -411,22 +418,26 @@ static int check_queue(const struct kv_pool *p, struct err *e)
     int32_t before = NIL;
     for (int32_t id = p->head; id != NIL; id = p->blocks[id].next) {
         if (id == 0 || p->blocks[id].refs != 0 || p->blocks[id].prev != before || ++n > p->n_free) {
-            return err_set(e, ERR_INTERNAL, "KV pool: bad free queue at block %d (refs %d)", id, p->blocks[id].refs);
+            return err_set(e, ERR_INTERNAL, "KV pool: bad free queue at block %d (refs %d)", id,
+                           p->blocks[id].refs);
         }
         before = id;
     }
     if (n != p->n_free || p->tail != before) {
-        return err_set(e, ERR_INTERNAL, "KV pool: %d blocks in the free queue, %d counted", n, p->n_free);
+        return err_set(e, ERR_INTERNAL, "KV pool: %d blocks in the free queue, %d counted", n,
+                       p->n_free);
     }
     int idle = 0;
     for (int i = 0; i < p->n_blocks; i++) {
         if (p->blocks[i].refs < 0) {
-            return err_set(e, ERR_INTERNAL, "KV pool: block %d has %d references", i, p->blocks[i].refs);
+            return err_set(e, ERR_INTERNAL, "KV pool: block %d has %d references", i,
+                           p->blocks[i].refs);
         }
         idle += p->blocks[i].refs == 0;
     }
     if (idle != n) {
-        return err_set(e, ERR_INTERNAL, "KV pool: %d blocks without references, %d in the free queue", idle, n);
+        return err_set(e, ERR_INTERNAL,
+                       "KV pool: %d blocks without references, %d in the free queue", idle, n);
     }
     return 0;
 }
@@ -451,7 +462,8 @@ static int check_index(const struct kv_pool *p, struct err *e)
         hashed += p->blocks[i].hashed;
     }
     if (n != p->n_cached || hashed != n) {
-        return err_set(e, ERR_INTERNAL, "KV pool: %d hashed blocks, %d indexed, %d counted", hashed, n, p->n_cached);
+        return err_set(e, ERR_INTERNAL, "KV pool: %d hashed blocks, %d indexed, %d counted", hashed,
+                       n, p->n_cached);
     }
     return 0;
 }

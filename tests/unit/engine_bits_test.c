@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The promise of the same bits, through the whole engine on a small random model: token ids and log-probabilities of
- * every request are equal byte for byte however they are computed. Where a case is about a prefix hit or a preemption,
- * the counter that proves it happened is asserted. */
+/* The promise of the same bits, through the whole engine on a small random model: token ids and
+ * log-probabilities of every request are equal byte for byte however they are computed. Where a
+ * case is about a prefix hit or a preemption, the counter that proves it happened is asserted. */
 #include "engine/engine.h"
 
 #include "base/clock.h"
@@ -16,9 +16,9 @@
 
 #define N_REQUESTS 32
 #define MAX_TOKENS 20
-#define N_TOP 3
-#define VOCAB 512
-#define MAX_LEN 448
+#define N_TOP      3
+#define VOCAB      512
+#define MAX_LEN    448
 
 struct how {
     const char *name;
@@ -42,9 +42,10 @@ static int set_up(void **state)
 {
     (void)state;
     rig_dir_make(&dir);
-    has_model = rig_make_model(&dir, "tiny",
-                               "--hidden 64 --layers 2 --heads 4 --kv-heads 2 --head-dim 32 --intermediate 96 "
-                               "--vocab 512") == 0;
+    has_model = rig_make_model(
+                    &dir, "tiny",
+                    "--hidden 64 --layers 2 --heads 4 --kv-heads 2 --head-dim 32 --intermediate 96 "
+                    "--vocab 512") == 0;
     return 0;
 }
 
@@ -58,7 +59,8 @@ static int tear_down(void **state)
 /* Lengths around the block and the attention partition; groups of four share their beginning. */
 static int make_prompt(int32_t *out, int i)
 {
-    static const int lengths[] = {1, 15, 16, 17, 33, 64, 100, 255, 256, 257, 300, 48, 5, 130, 31, 290};
+    static const int lengths[] = {1,   15,  16,  17, 33, 64,  100, 255,
+                                  256, 257, 300, 48, 5,  130, 31,  290};
     int n = lengths[i % 16];
     for (int k = 0; k < n; k++) {
         out[k] = 3 + ((i / 4) * 37 + k * 11 + k / 7) % (VOCAB - 3);
@@ -165,9 +167,10 @@ static void compare(const struct answer *want, const struct answer *got, const c
         assert_int_equal(got[i].n, MAX_TOKENS);
         for (int t = 0; t < MAX_TOKENS; t++) {
             if (memcmp(&want[i].tokens[t], &got[i].tokens[t], sizeof want[i].tokens[t]) != 0) {
-                fail_msg("%s: request %d, token %d: id %d logprob %.9g instead of id %d logprob %.9g", name, i, t,
-                         got[i].tokens[t].id, (double)got[i].tokens[t].top[0].logprob, want[i].tokens[t].id,
-                         (double)want[i].tokens[t].top[0].logprob);
+                fail_msg(
+                    "%s: request %d, token %d: id %d logprob %.9g instead of id %d logprob %.9g",
+                    name, i, t, got[i].tokens[t].id, (double)got[i].tokens[t].top[0].logprob,
+                    want[i].tokens[t].id, (double)want[i].tokens[t].top[0].logprob);
             }
         }
     }

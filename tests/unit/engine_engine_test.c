@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine on the fake runner. Texts are compared with what the fake would say to the tokens alone (fake_next), or
- * with a run of the same request by itself. */
+/* The engine on the fake runner. Texts are compared with what the fake would say to the tokens
+ * alone (fake_next), or with a run of the same request by itself. */
 #include "fake_runner.h"
 
 #include "base/clock.h"
@@ -14,9 +14,9 @@
 
 #include <cmocka.h>
 
-#define VOCAB 97
+#define VOCAB        97
 #define MAX_REQUESTS 256
-#define MAX_SAMPLES 6
+#define MAX_SAMPLES  6
 
 struct result { /* one sample */
     int32_t *ids;
@@ -52,7 +52,8 @@ static struct rig *open_rig(const struct engine_options *o, int n_blocks)
 static void start(struct rig *g)
 {
     struct err e = {0};
-    if (mq_new(&g->mq, &e) < 0 || engine_open_runner(&g->en, &g->fake.ops, &g->fake, &g->o, &e) < 0) {
+    if (mq_new(&g->mq, &e) < 0 ||
+        engine_open_runner(&g->en, &g->fake.ops, &g->fake, &g->o, &e) < 0) {
         fail_msg("%s", e.text);
     }
 }
@@ -163,7 +164,8 @@ static void check_idle(struct rig *g)
     for (int i = 0; i < 6; i++) {
         finished += s.finished[i];
     }
-    assert_true(finished == s.e2e.count && finished == s.prompt_len.count && finished == s.generation_len.count);
+    assert_true(finished == s.e2e.count && finished == s.prompt_len.count &&
+                finished == s.generation_len.count);
 }
 
 static void close_rig(struct rig *g)
@@ -226,8 +228,8 @@ static void one_request_gets_the_greedy_text_and_length_as_reason(void **state)
     expect_greedy(g, 0, p, 100, 40);
     assert_int_equal(g->r[0][0].finish, FINISH_LENGTH);
     assert_int_equal(g->r[0][0].stop_id, -1);
-    assert_true(g->r[0][0].queued <= g->r[0][0].scheduled && g->r[0][0].scheduled <= g->r[0][0].first &&
-                g->r[0][0].first <= g->r[0][0].last);
+    assert_true(g->r[0][0].queued <= g->r[0][0].scheduled &&
+                g->r[0][0].scheduled <= g->r[0][0].first && g->r[0][0].first <= g->r[0][0].last);
     assert_true(atomic_load(&g->fake.max_rows_seen) <= 64);
     close_rig(g);
 }
@@ -568,8 +570,9 @@ static void stop_tokens_and_eos_end_a_sample_as_told(void **state)
         enum finish_reason finish;
         int ends, names_id;
     } t[] = {
-        {1, 0, 0, 0, 0, FINISH_STOP, 1, 0}, {0, 1, 0, 0, 0, FINISH_STOP, 1, 1}, {1, 1, 0, 0, 0, FINISH_STOP, 1, 0},
-        {1, 1, 0, 1, 0, FINISH_STOP, 1, 1}, {1, 0, 0, 1, 0, FINISH_LENGTH, 0, 0}, {1, 0, 0, 0, 1, FINISH_STOP, 1, 0},
+        {1, 0, 0, 0, 0, FINISH_STOP, 1, 0},   {0, 1, 0, 0, 0, FINISH_STOP, 1, 1},
+        {1, 1, 0, 0, 0, FINISH_STOP, 1, 0},   {1, 1, 0, 1, 0, FINISH_STOP, 1, 1},
+        {1, 0, 0, 1, 0, FINISH_LENGTH, 0, 0}, {1, 0, 0, 0, 1, FINISH_STOP, 1, 0},
     };
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
         struct engine_options o;
@@ -766,7 +769,8 @@ static void closing_ends_everything_with_one_last_event_each(void **state)
             assert_int_equal(g->r[i][k].n_finals, 1);
         }
     }
-    if (engine_open_runner(&g->en, &g->fake.ops, &g->fake, &g->o, NULL) < 0) { /* for close_rig's checks */
+    if (engine_open_runner(&g->en, &g->fake.ops, &g->fake, &g->o, NULL) <
+        0) { /* for close_rig's checks */
         fail();
     }
     close_rig(g);
@@ -858,7 +862,8 @@ static void hundreds_of_random_requests_in_a_small_pool_leave_nothing_behind(voi
         assert_true(s.preemptions > 0);
         assert_true(s.prefix_hits > 0);
         assert_true(s.evictions > 0);
-        assert_true(s.finished[FINISH_ABORT] > 0 && s.finished[FINISH_STOP] > 0 && s.finished[FINISH_LENGTH] > 0);
+        assert_true(s.finished[FINISH_ABORT] > 0 && s.finished[FINISH_STOP] > 0 &&
+                    s.finished[FINISH_LENGTH] > 0);
         close_rig(g);
     }
 }

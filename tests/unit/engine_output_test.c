@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stop strings and what of a text may be shown when. Tokens are the pieces and bytes of a small tokenizer. */
+/* Stop strings and what of a text may be shown when. Tokens are the pieces and bytes of a small
+ * tokenizer. */
 #include "engine/output.h"
 
 #include "base/utf8.h"
@@ -68,14 +69,19 @@ static void take(struct feed *f)
     strncat(f->shown, s, n);
 }
 
-static void feed(struct feed *f, const int32_t *ids, int n, enum finish_reason finish, int32_t stop_id)
+static void feed(struct feed *f, const int32_t *ids, int n, enum finish_reason finish,
+                 int32_t stop_id)
 {
     struct token_output tokens[64];
     memset(tokens, 0, sizeof tokens);
     for (int i = 0; i < n; i++) {
         tokens[i].id = ids[i];
     }
-    struct engine_event ev = {.kind = EVENT_TOKENS, .n_tokens = n, .tokens = tokens, .finish = finish, .stop_token_id = stop_id};
+    struct engine_event ev = {.kind = EVENT_TOKENS,
+                              .n_tokens = n,
+                              .tokens = tokens,
+                              .finish = finish,
+                              .stop_token_id = stop_id};
     int used;
     f->stopped |= output_feed(&f->out, &ev, &used);
     f->n_used += used;
@@ -111,19 +117,21 @@ static void stop_strings_cut_the_text_by_the_rules(void **state)
         {{"hello", "wor", "ld"}, {"xyz"}, 0, 0, "helloworld", -1, 3},
         {{"hello", "wor", "ld"}, {"wor"}, 0, 0, "hello", 0, 2},
         {{"hello", "wor", "ld"}, {"wor"}, 1, 0, "hellowor", 0, 2},
-        {{"hello", "wor", "ld"}, {"low"}, 0, 0, "hel", 0, 2},          /* across tokens, cut inside a shown one */
-        {{"hello", "wor", "ld"}, {"low"}, 1, 0, "hellow", 0, 2},       /* the token's rest is dropped */
+        {{"hello", "wor", "ld"}, {"low"}, 0, 0, "hel", 0, 2}, /* across tokens, cut inside a shown
+                                                                 one */
+        {{"hello", "wor", "ld"}, {"low"}, 1, 0, "hellow", 0, 2}, /* the token's rest is dropped */
         {{"hello", "wor", "ld"}, {"hello"}, 0, 0, "", 0, 1},
-        {{"hello", "wor", "ld"}, {"ld", "wor"}, 0, 0, "hello", 1, 2},  /* the earlier end wins */
-        {{"hello", "wor", "ld"}, {"ow", "low"}, 0, 0, "hell", 0, 2},   /* same end: list order */
+        {{"hello", "wor", "ld"}, {"ld", "wor"}, 0, 0, "hello", 1, 2}, /* the earlier end wins */
+        {{"hello", "wor", "ld"}, {"ow", "low"}, 0, 0, "hell", 0, 2},  /* same end: list order */
         {{"hello", "wor", "ld"}, {"low", "ow"}, 0, 0, "hel", 0, 2},
         {{"hello", "hello"}, {"lo"}, 0, 0, "hel", 0, 1},
-        {{"hello", "hello"}, {"lo"}, 0, 1, "hellohel", 0, 2},          /* not before min_tokens */
-        {{"hello", "wor", "ld"}, {"low"}, 0, 1, "hel", 0, 2},          /* completed by the first one looked at */
-        {{"hello", "wor", "ld"}, {"hel"}, 0, 1, "helloworld", -1, 3},  /* passed before min_tokens */
+        {{"hello", "hello"}, {"lo"}, 0, 1, "hellohel", 0, 2}, /* not before min_tokens */
+        {{"hello", "wor", "ld"}, {"low"}, 0, 1, "hel", 0, 2}, /* completed by the first one looked
+                                                                 at */
+        {{"hello", "wor", "ld"}, {"hel"}, 0, 1, "helloworld", -1, 3}, /* passed before min_tokens */
         {{"\xe5", "\xa4", "\xa9", "h"}, {"天"}, 0, 0, "", 0, 3},
         {{"天气", "h"}, {"气"}, 0, 0, "天", 0, 1},
-        {{"l", "l", "l", "o"}, {"llo"}, 0, 0, "l", 0, 4},              /* a false start before it */
+        {{"l", "l", "l", "o"}, {"llo"}, 0, 0, "l", 0, 4}, /* a false start before it */
     };
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
         for (int at_once = 0; at_once < 2; at_once++) {
@@ -137,7 +145,8 @@ static void stop_strings_cut_the_text_by_the_rules(void **state)
             begin(&f, &o);
             feed_all(&f, t[i].pieces, at_once);
             if (strcmp(f.shown, t[i].text) != 0 || strcmp(f.out.text.data, t[i].text) != 0) {
-                fail_msg("row %zu: '%s' ('%s') instead of '%s'", i, f.shown, f.out.text.data, t[i].text);
+                fail_msg("row %zu: '%s' ('%s') instead of '%s'", i, f.shown, f.out.text.data,
+                         t[i].text);
             }
             assert_int_equal(f.out.stop_index, t[i].stop);
             assert_int_equal(f.stopped, t[i].stop >= 0);

@@ -10,7 +10,6 @@
 
 #include <cmocka.h>
 
-
 static void set(struct sampling_params *p, const char *name, double v)
 {
     if (strcmp(name, "n") == 0) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The counter-based generator against the published known answers of Philox4x32-10 (Random123, kat_vectors). */
+/* The counter-based generator against the published known answers of Philox4x32-10 (Random123,
+ * kat_vectors). */
 #include "engine/rng.h"
 
 #include <setjmp.h>

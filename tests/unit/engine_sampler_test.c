@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sampler against a brute-force oracle written from the rules (full sort, double precision, libm), and against exact
- * probabilities by chi-square. */
+/* The sampler against a brute-force oracle written from the rules (full sort, double precision,
+ * libm), and against exact probabilities by chi-square. */
 #include "engine/sampler.h"
 
 #include <math.h>
@@ -83,7 +83,8 @@ static void modify(float *y, const float *logits, int n, const struct sampler_ro
             in_out += r->out[j] == i;
         }
         if (in_prompt || in_out) {
-            y[i] = y[i] > 0 ? y[i] / (float)p->repetition_penalty : y[i] * (float)p->repetition_penalty;
+            y[i] = y[i] > 0 ? y[i] / (float)p->repetition_penalty
+                            : y[i] * (float)p->repetition_penalty;
         }
         y[i] -= (float)p->frequency_penalty * (float)in_out;
         y[i] -= in_out ? (float)p->presence_penalty : 0.0f;
@@ -140,7 +141,8 @@ static void oracle(const float *logits, int n, const struct sampler_row *r, doub
 }
 
 /* Draws many times and compares counts with the oracle. */
-static void check_distribution(const float *logits, int n, const struct sampling_params *p, int n_draws)
+static void check_distribution(const float *logits, int n, const struct sampling_params *p,
+                               int n_draws)
 {
     struct sampler *s = open_sampler(n);
     struct sampler_row r = {.logits = logits, .params = p, .eos_id = -1};
@@ -221,9 +223,9 @@ static void filters_leave_exactly_the_entries_of_a_full_sort(void **state)
     static const struct {
         double temperature, top_p, min_p;
         int top_k;
-    } t[] = {{1.0, 0.8, 0, 0}, {1.0, 0.5, 0, 0}, {0.7, 1.0, 0, 1},   {0.7, 1.0, 0, 7},   {1.3, 0.9, 0, 40},
-             {1.0, 1.0, 0.2, 0}, {1.5, 0.7, 0.05, 0}, {1.0, 0.95, 0.01, 100}, {1.0, 0.01, 0, 0}, {1.0, 0.999, 0, 999},
-             {0.3, 0.8, 0, 900}, {0.01, 0.9, 0, 0}};
+    } t[] = {{1.0, 0.8, 0, 0},  {1.0, 0.5, 0, 0},     {0.7, 1.0, 0, 1},    {0.7, 1.0, 0, 7},
+             {1.3, 0.9, 0, 40}, {1.0, 1.0, 0.2, 0},   {1.5, 0.7, 0.05, 0}, {1.0, 0.95, 0.01, 100},
+             {1.0, 0.01, 0, 0}, {1.0, 0.999, 0, 999}, {0.3, 0.8, 0, 900},  {0.01, 0.9, 0, 0}};
     float x[VOCAB];
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
         struct sampling_params p;
@@ -309,7 +311,8 @@ static void masks_biases_and_penalties_equal_the_brute_force(void **state)
             prompt[i] = (int32_t)(next_rand() % 200);
             out[i] = (int32_t)(next_rand() % (i % 2 ? 200 : 6));
         }
-        struct sampler_row r = {x, &p, prompt, out, (int)(next_rand() % 40), (int)(next_rand() % 40), 17, 0};
+        struct sampler_row r = {
+            x, &p, prompt, out, (int)(next_rand() % 40), (int)(next_rand() % 40), 17, 0};
         if (next_rand() % 2) {
             p.repetition_penalty = (double)rand_float(0.5f, 2);
             p.frequency_penalty = (double)rand_float(-2, 2);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scheduler alone, step by step: who runs, with how many tokens, who is preempted. Expected decisions are those of
- * vLLM V1's scheduler. */
+/* The scheduler alone, step by step: who runs, with how many tokens, who is preempted. Expected
+ * decisions are those of vLLM V1's scheduler. */
 #include "engine/sched.h"
 
 #include <setjmp.h>
@@ -110,7 +110,8 @@ static void a_long_prompt_is_computed_in_chunks_of_the_budget(void **state)
 {
     (void)state;
     struct fixture f;
-    open_fixture(&f, 32, (struct sched_options){.max_num_batched_tokens = 40, .enable_chunked_prefill = 1});
+    open_fixture(&f, 32,
+                 (struct sched_options){.max_num_batched_tokens = 40, .enable_chunked_prefill = 1});
     struct seq *q = add(&f, 100, 1, 0);
     expect_item(step(&f), 0, q, 0, 40);
     expect_item(step(&f), 0, q, 40, 40);
@@ -125,7 +126,8 @@ static void running_sequences_come_before_waiting_ones_and_share_one_budget(void
 {
     (void)state;
     struct fixture f;
-    open_fixture(&f, 32, (struct sched_options){.max_num_batched_tokens = 50, .enable_chunked_prefill = 1});
+    open_fixture(&f, 32,
+                 (struct sched_options){.max_num_batched_tokens = 50, .enable_chunked_prefill = 1});
     struct seq *a = add(&f, 20, 1, 0);
     expect_item(step(&f), 0, a, 0, 20);
     struct seq *b = add(&f, 70, 2, 0), *c = add(&f, 10, 3, 0);
@@ -147,8 +149,9 @@ static void the_long_prefill_threshold_caps_each_sequence(void **state)
     (void)state;
     struct fixture f;
     open_fixture(&f, 32,
-                 (struct sched_options){
-                     .max_num_batched_tokens = 64, .enable_chunked_prefill = 1, .long_prefill_token_threshold = 24});
+                 (struct sched_options){.max_num_batched_tokens = 64,
+                                        .enable_chunked_prefill = 1,
+                                        .long_prefill_token_threshold = 24});
     struct seq *a = add(&f, 60, 1, 0), *b = add(&f, 60, 2, 0);
     const struct sched_plan *p = step(&f);
     expect_item(p, 0, a, 0, 24);
@@ -190,12 +193,14 @@ static void a_prompt_whose_blocks_do_not_all_fit_blocks_those_behind_it(void **s
 {
     (void)state;
     struct fixture f;
-    open_fixture(&f, 10, (struct sched_options){.max_num_batched_tokens = 32, .enable_chunked_prefill = 1});
+    open_fixture(&f, 10,
+                 (struct sched_options){.max_num_batched_tokens = 32, .enable_chunked_prefill = 1});
     struct seq *a = add(&f, 32, 1, 0);
     expect_item(step(&f), 0, a, 0, 32); /* holds 2 of 10 */
     struct seq *big = add(&f, 9 * 16, 2, 0), *small = add(&f, 4, 3, 0);
     for (int i = 0; i < 3; i++) {
-        const struct sched_plan *p = step(&f); /* 31 tokens of big would fit, all 9 blocks would not */
+        const struct sched_plan *p =
+            step(&f); /* 31 tokens of big would fit, all 9 blocks would not */
         assert_int_equal(p->n_items, 1);
         expect_item(p, 0, a, 32 + i, 1);
     }
@@ -211,7 +216,8 @@ static void the_newest_is_preempted_and_goes_to_the_front_with_its_outputs(void 
 {
     (void)state;
     struct fixture f;
-    open_fixture(&f, 4, (struct sched_options){.max_num_batched_tokens = 64, .enable_chunked_prefill = 1});
+    open_fixture(&f, 4,
+                 (struct sched_options){.max_num_batched_tokens = 64, .enable_chunked_prefill = 1});
     struct seq *a = add(&f, 31, 1, 0), *b = add(&f, 31, 2, 0);
     step(&f);
     struct seq *c = add(&f, 4, 3, 0);
@@ -228,7 +234,8 @@ static void the_newest_is_preempted_and_goes_to_the_front_with_its_outputs(void 
     assert_ptr_equal(b->next, c);
     assert_int_equal(c->state, SEQ_WAITING); /* nothing is admitted in a step with a preemption */
     sched_remove(&f.s, a);
-    p = step(&f); /* b is found in the prefix cache as far as its blocks survived, and computed again */
+    p = step(
+        &f); /* b is found in the prefix cache as far as its blocks survived, and computed again */
     assert_ptr_equal(p->items[0].seq, b);
     assert_int_equal(p->items[0].first + p->items[0].n_tokens, 33);
     assert_true(p->items[0].first >= 16);
@@ -241,8 +248,10 @@ static void several_victims_keep_their_order_at_the_front(void **state)
 {
     (void)state;
     struct fixture f;
-    open_fixture(&f, 6, (struct sched_options){.max_num_batched_tokens = 400, .enable_chunked_prefill = 1});
-    struct seq *a = add(&f, 16, 1, 0), *b = add(&f, 16, 2, 0), *c = add(&f, 16, 3, 0), *d = add(&f, 16, 4, 0);
+    open_fixture(
+        &f, 6, (struct sched_options){.max_num_batched_tokens = 400, .enable_chunked_prefill = 1});
+    struct seq *a = add(&f, 16, 1, 0), *b = add(&f, 16, 2, 0), *c = add(&f, 16, 3, 0),
+               *d = add(&f, 16, 4, 0);
     step(&f);
     /* each wants a second block, two are free: c and d yield */
     const struct sched_plan *p = step(&f);
@@ -262,8 +271,9 @@ static void with_priorities_the_least_important_yields_even_if_already_planned(v
     (void)state;
     struct fixture f;
     open_fixture(&f, 4,
-                 (struct sched_options){
-                     .max_num_batched_tokens = 64, .enable_chunked_prefill = 1, .policy_priority = 1});
+                 (struct sched_options){.max_num_batched_tokens = 64,
+                                        .enable_chunked_prefill = 1,
+                                        .policy_priority = 1});
     struct seq *low = add(&f, 30, 1, 5);
     step(&f);
     struct seq *high = add(&f, 31, 2, 0);
@@ -271,7 +281,8 @@ static void with_priorities_the_least_important_yields_even_if_already_planned(v
     assert_int_equal(high->state, SEQ_RUNNING);
     assert_ptr_equal(f.s.running[0], low);
     step(&f); /* low 32, high 32 after it */
-    const struct sched_plan *p = step(&f); /* low comes first and wants a block: it is itself the victim */
+    const struct sched_plan *p =
+        step(&f); /* low comes first and wants a block: it is itself the victim */
     assert_int_equal(low->state, SEQ_PREEMPTED);
     assert_int_equal(p->n_tokens, p->n_items);
     p = step(&f);
@@ -284,8 +295,9 @@ static void a_victim_that_was_planned_gives_its_tokens_back(void **state)
     (void)state;
     struct fixture f;
     open_fixture(&f, 4,
-                 (struct sched_options){
-                     .max_num_batched_tokens = 64, .enable_chunked_prefill = 1, .policy_priority = 1});
+                 (struct sched_options){.max_num_batched_tokens = 64,
+                                        .enable_chunked_prefill = 1,
+                                        .policy_priority = 1});
     struct seq *low = add(&f, 18, 1, 5); /* block 2 has room for long */
     step(&f);
     struct seq *high = add(&f, 32, 2, 0);
@@ -308,7 +320,8 @@ static void waiting_sequences_are_ordered_by_priority_then_arrival(void **state)
                                         .enable_chunked_prefill = 1,
                                         .policy_priority = 1,
                                         .max_num_seqs = 3});
-    struct seq *a = add(&f, 4, 1, 3), *b = add(&f, 4, 2, 1), *c = add(&f, 4, 3, 2), *d = add(&f, 4, 4, 1);
+    struct seq *a = add(&f, 4, 1, 3), *b = add(&f, 4, 2, 1), *c = add(&f, 4, 3, 2),
+               *d = add(&f, 4, 4, 1);
     const struct sched_plan *p = step(&f);
     expect_item(p, 0, b, 0, 4);
     expect_item(p, 1, d, 0, 4);
@@ -321,7 +334,8 @@ static void a_cached_prefix_is_not_computed_again(void **state)
 {
     (void)state;
     struct fixture f;
-    open_fixture(&f, 32, (struct sched_options){.max_num_batched_tokens = 200, .enable_chunked_prefill = 1});
+    open_fixture(
+        &f, 32, (struct sched_options){.max_num_batched_tokens = 200, .enable_chunked_prefill = 1});
     struct seq *a = add(&f, 70, 1, 0);
     step(&f);
     struct seq *b = add(&f, 64, 1, 0); /* 4 full blocks, all cached: the last is given up */
@@ -341,7 +355,8 @@ static void blocks_enter_the_index_only_when_computed(void **state)
 {
     (void)state;
     struct fixture f;
-    open_fixture(&f, 32, (struct sched_options){.max_num_batched_tokens = 200, .enable_chunked_prefill = 1});
+    open_fixture(
+        &f, 32, (struct sched_options){.max_num_batched_tokens = 200, .enable_chunked_prefill = 1});
     struct seq *a = add(&f, 40, 1, 0), *b = add(&f, 40, 1, 0);
     const struct sched_plan *p = sched_step(&f.s);
     expect_item(p, 0, a, 0, 40);
@@ -357,7 +372,8 @@ static void forks_share_blocks_and_copy_the_last_one_before_writing(void **state
 {
     (void)state;
     struct fixture f;
-    open_fixture(&f, 32, (struct sched_options){.max_num_batched_tokens = 200, .enable_chunked_prefill = 1});
+    open_fixture(
+        &f, 32, (struct sched_options){.max_num_batched_tokens = 200, .enable_chunked_prefill = 1});
     struct seq *a = add(&f, 20, 1, 0);
     step(&f);
     struct seq *kids[2] = {new_seq(&f, 20, 1, 0), new_seq(&f, 20, 1, 0)};
@@ -384,8 +400,9 @@ static void a_fork_without_a_free_place_waits_at_the_front_without_blocks(void *
     (void)state;
     struct fixture f;
     open_fixture(&f, 32,
-                 (struct sched_options){
-                     .max_num_batched_tokens = 200, .enable_chunked_prefill = 1, .max_num_seqs = 1});
+                 (struct sched_options){.max_num_batched_tokens = 200,
+                                        .enable_chunked_prefill = 1,
+                                        .max_num_seqs = 1});
     struct seq *a = add(&f, 36, 1, 0);
     step(&f);
     add(&f, 5, 2, 0);
@@ -404,7 +421,8 @@ static void prompt_rows_that_want_logits_are_rationed(void **state)
 {
     (void)state;
     struct fixture f;
-    open_fixture(&f, 32, (struct sched_options){.max_num_batched_tokens = 200, .enable_chunked_prefill = 1});
+    open_fixture(
+        &f, 32, (struct sched_options){.max_num_batched_tokens = 200, .enable_chunked_prefill = 1});
     struct seq *q = new_seq(&f, 50, 1, 0);
     q->logits_from = 0;
     q->reads_cache = 0;
@@ -432,7 +450,8 @@ static void sequences_that_wait_for_remote_kv_are_passed_over(void **state)
 {
     (void)state;
     struct fixture f;
-    open_fixture(&f, 32, (struct sched_options){.max_num_batched_tokens = 200, .enable_chunked_prefill = 1});
+    open_fixture(
+        &f, 32, (struct sched_options){.max_num_batched_tokens = 200, .enable_chunked_prefill = 1});
     struct seq *a = add(&f, 10, 1, 0), *b = add(&f, 10, 2, 0);
     a->state = SEQ_WAITING_REMOTE_KV;
     const struct sched_plan *p = step(&f);

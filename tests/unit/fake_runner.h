@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model that isn't one: for tests of the engine and of what stands on it.
  *
- * It keeps "KV" like a real one, one token id a slot, written and read through the block tables. The logits of a row are
- * a hash of every token it finds in the table up to its position, so a wrong table, a missed copy on write, an
- * evicted block still in use or a bad prefix hit changes the text. Nothing else enters: not the batch, not the
- * step. Logits lie in [0, 8): id (hash % vocab) gets the top value (fake_next tells it), the others less. */
+ * It keeps "KV" like a real one, one token id a slot, written and read through the block tables.
+ * The logits of a row are a hash of every token it finds in the table up to its position, so a
+ * wrong table, a missed copy on write, an evicted block still in use or a bad prefix hit changes
+ * the text. Nothing else enters: not the batch, not the step. Logits lie in [0, 8): id (hash %
+ * vocab) gets the top value (fake_next tells it), the others less. */
 #ifndef TERN_TESTS_FAKE_RUNNER_H
 #define TERN_TESTS_FAKE_RUNNER_H
 
@@ -22,7 +23,7 @@ struct fake_runner {
     int32_t (*kv)[KV_BLOCK_TOKENS]; /* [n_blocks] */
     float *logits;
     int max_logits;
-    int eos_every;      /* > 0: a row whose hash is a multiple of it wants eos_id */
+    int eos_every; /* > 0: a row whose hash is a multiple of it wants eos_id */
     int32_t eos_id;
     unsigned step_us;   /* how long a step takes */
     atomic_int fail_at; /* n > 0: the n-th run from now fails */
@@ -64,7 +65,8 @@ static inline void fake_row(const struct fake_runner *f, uint64_t h, float *out)
     out[fake_pick(f, h)] = 8.0f;
 }
 
-static inline int fake_run(void *ctx, const struct forward_batch *b, const float **logits, struct err *e)
+static inline int fake_run(void *ctx, const struct forward_batch *b, const float **logits,
+                           struct err *e)
 {
     struct fake_runner *f = (struct fake_runner *)ctx;
     int n_logits = 0;
@@ -82,11 +84,12 @@ static inline int fake_run(void *ctx, const struct forward_batch *b, const float
     if (atomic_load(&f->fail_at) > 0 && atomic_fetch_sub(&f->fail_at, 1) == 1) {
         return err_set(e, ERR_INTERNAL, "the fake failed as told");
     }
-    for (int s = 0; s < b->n_seqs; s++) { /* all K and V of the step are written before anything is read */
+    for (int s = 0; s < b->n_seqs;
+         s++) { /* all K and V of the step are written before anything is read */
         const struct forward_seq *q = &b->seqs[s];
         for (int r = q->first_row; r < q->first_row + q->n_rows; r++) {
-            f->kv[q->block_table[b->kv_index[r] / KV_BLOCK_TOKENS]][b->kv_index[r] % KV_BLOCK_TOKENS] =
-                b->token_id[r];
+            f->kv[q->block_table[b->kv_index[r] / KV_BLOCK_TOKENS]]
+                 [b->kv_index[r] % KV_BLOCK_TOKENS] = b->token_id[r];
         }
     }
     for (int s = 0; s < b->n_seqs; s++) {
@@ -121,7 +124,8 @@ static inline void fake_close(void *ctx)
 }
 
 /* n_blocks counts the null block. The memory is the fake's: fake_fini after engine_close. */
-static inline void fake_init(struct fake_runner *f, int vocab_size, int n_blocks, const struct engine_options *o)
+static inline void fake_init(struct fake_runner *f, int vocab_size, int n_blocks,
+                             const struct engine_options *o)
 {
     memset(f, 0, sizeof *f);
     f->ops.run = fake_run;
@@ -134,7 +138,8 @@ static inline void fake_init(struct fake_runner *f, int vocab_size, int n_blocks
     f->ops.kernels = kernels_get(CPU_SCALAR);
     f->kv = (int32_t(*)[KV_BLOCK_TOKENS])malloc((size_t)n_blocks * sizeof f->kv[0]);
     f->max_logits = engine_max_logits(o);
-    f->logits = (float *)aligned_alloc(64, (size_t)f->max_logits * f->ops.logits_stride * sizeof(float));
+    f->logits =
+        (float *)aligned_alloc(64, (size_t)f->max_logits * f->ops.logits_stride * sizeof(float));
     if (!f->kv || !f->logits) {
         abort();
     }

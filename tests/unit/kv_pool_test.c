@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Block pool: eviction order, reference counts, the prefix chain, collisions, reset. The expected orders are vLLM V1's
- * (tail of a sequence evicted first, unhashed blocks reused first, least recently used before recently used). */
+/* Block pool: eviction order, reference counts, the prefix chain, collisions, reset. The expected
+ * orders are vLLM V1's (tail of a sequence evicted first, unhashed blocks reused first, least
+ * recently used before recently used). */
 #include "kv/pool.h"
 
 #include <setjmp.h>
@@ -217,7 +218,8 @@ static void colliding_hashes_never_return_another_prompt(void **state)
             cache_all(p, blocks[i], 2, t[i], i % 2 ? &salt : NULL);
         }
         for (int i = 0; i < 20; i++) {
-            assert_int_equal(kv_pool_match(p, t[i], 2 * BLOCK + 1, i % 2 ? &salt : NULL, hit, NULL), 2);
+            assert_int_equal(kv_pool_match(p, t[i], 2 * BLOCK + 1, i % 2 ? &salt : NULL, hit, NULL),
+                             2);
             assert_memory_equal(hit, blocks[i], sizeof blocks[i]);
         }
         int32_t other[2 * BLOCK + 1];
@@ -257,7 +259,9 @@ static void a_child_of_an_evicted_and_recomputed_parent_is_still_right(void **st
     fill(t, 2 * BLOCK + 1, 1);
     assert_int_equal(kv_pool_alloc(p, 2, a), 0);
     cache_all(p, a, 2, t, NULL);
-    kv_pool_free(p, a + 1, 1); /* the child in the queue, the parent in use: not how sequences free, but legal */
+    kv_pool_free(
+        p, a + 1,
+        1); /* the child in the queue, the parent in use: not how sequences free, but legal */
     kv_pool_free(p, a, 1);
     assert_int_equal(kv_pool_match(p, t, 2 * BLOCK + 1, NULL, hit, NULL), 2);
     assert_int_equal(kv_pool_alloc(p, 1, got), 0); /* the unhashed block 3 */
