@@ -2,9 +2,9 @@
 /* kcheck --bench: what kernels do per second, beside what this machine can do.
  *
  * Limits are measured by the same threads in the same run: reading memory with four streams a thread, and
- * multiply-adds on registers. They are measured again before every line and the best value so far counts, because
- * other programs may disturb a single one. Time is the CPU time of the slowest thread, so that a thread that was
- * put aside for another program does not count as slow. Shapes are those of ERNIE-4.5-0.3B; weights walk through a buffer far
+ * multiply-adds on registers. Other programs disturb both, so each line alternates many times between the limit and
+ * the kernel and compares medians (for arithmetic: the best limit so far). Time is the CPU time of the slowest
+ * thread, so that a thread that was put aside for another program does not count as slow. Shapes are those of ERNIE-4.5-0.3B; weights walk through a buffer far
  * larger than any cache, as they do in a decode step. */
 #include "cpu/pool.h"
 #include "kcheck.h"
@@ -17,8 +17,8 @@
 #endif
 
 #define POOL_BYTES  ((size_t)640 << 20)
-#define PROBE_BYTES ((size_t)256 << 20)
-#define N_REPEATS   5
+#define PROBE_BYTES ((size_t)64 << 20)
+#define N_REPEATS   15
 #define MAX_THREADS 64
 
 struct bench {
@@ -30,7 +30,8 @@ struct bench {
     size_t at;     /* where the next matrix starts */
     uint16_t *a, *x, *out;
     float *c, *acc, *scratch;
-    double gbps, gflops_bf16, gflops_f32; /* limits */
+    double gbps, gflops_bf16, gflops_f32; /* limits; gbps is the median of `probes` */
+    double probes[N_REPEATS];
     uint64_t sink[MAX_THREADS];
     cpu_task *task; /* what `timed` runs, and how long each worker took */
     void *arg;
@@ -142,7 +143,7 @@ static void read_task(void *arg, int worker, int n_workers)
 {
     struct bench *b = arg;
     size_t share = PROBE_BYTES / (size_t)n_workers / 256 * 256;
-    const char *p = b->weights + (size_t)worker * share;
+    const char *p = b->weights + b->at + (size_t)worker * share;
 #if defined(__x86_64__)
     if (b->k->level >= CPU_AVX512) {
         b->sink[worker] += read_avx512(p, share / 4);
@@ -189,9 +190,36 @@ static void keep_best(double *best, double value)
     *best = value > *best ? value : *best;
 }
 
-static void measure_limits(struct bench *b)
+static int compare_doubles(const void *a, const void *b)
 {
-    keep_best(&b->gbps, (double)PROBE_BYTES / seconds(b, read_task, b) * 1e-9);
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, compare_doubles);
+    return x[n / 2];
+}
+
+/* Where the next n_bytes of weights are: a walk through the whole pool, so that nothing is still in a cache. */
+static const char *next_weights(struct bench *b, size_t n_bytes)
+{
+    b->at = b->at + n_bytes > POOL_BYTES ? 0 : b->at;
+    const char *p = b->weights + b->at;
+    b->at += (n_bytes + 4095) / 4096 * 4096;
+    return p;
+}
+
+static void probe_memory(struct bench *b, int i)
+{
+    b->at = b->at + PROBE_BYTES > POOL_BYTES ? 0 : b->at;
+    b->probes[i] = (double)PROBE_BYTES / seconds(b, read_task, b) * 1e-9;
+    b->at += PROBE_BYTES;
+}
+
+static void probe_arithmetic(struct bench *b)
+{
 #if defined(__x86_64__)
     double rounds = (double)SPIN_ROUNDS * b->n_threads;
     if (b->k->level == CPU_AVX512_BF16) {
@@ -202,7 +230,23 @@ static void measure_limits(struct bench *b)
     } else if (b->k->level == CPU_AVX2) {
         keep_best(&b->gflops_f32, rounds * 12 * 16 / seconds(b, spin_f32_task, b) * 1e-9);
     }
+#else
+    (void)b;
+    keep_best(&b->gflops_f32, 0);
 #endif
+}
+
+/* Median seconds of a task, alternated with the memory probe, whose median becomes b->gbps. */
+static double measure(struct bench *b, cpu_task *task, void *arg)
+{
+    double s[N_REPEATS];
+    probe_arithmetic(b);
+    for (int i = 0; i < N_REPEATS; i++) {
+        probe_memory(b, i);
+        s[i] = seconds(b, task, arg);
+    }
+    b->gbps = median(b->probes, N_REPEATS);
+    return median(s, N_REPEATS);
 }
 
 /* ---- matrix products ---- */
@@ -219,7 +263,8 @@ struct product_run {
     struct bench *b;
     const struct product *p;
     struct weight w;
-    int m;
+    int m, n_runs;
+    size_t n_bytes;
 };
 
 static void product_task(void *arg, int worker, int n_workers)
@@ -242,31 +287,38 @@ static void product_task(void *arg, int worker, int n_workers)
     }
 }
 
+/* As many runs as make some 64 MB of weights, each with other weights. */
+static void product_runs(void *arg, int worker, int n_workers)
+{
+    struct product_run *r = arg, one = *r;
+    for (int i = 0; i < r->n_runs; i++) {
+        one.w.data = (const char *)r->w.data + (size_t)i * r->n_bytes;
+        product_task(&one, worker, n_workers);
+        cpu_pool_barrier(r->b->pool, worker);
+    }
+}
+
 static void bench_product(struct bench *b, const struct product *p, int m)
 {
-    struct product_run r = {b, p, {WEIGHT_BF16, p->n, p->k, NULL}, m};
-    size_t n_bytes = weight_packed_bytes(WEIGHT_BF16, p->n, p->k);
-    double best = 1e9, flops = 2.0 * m * p->n * p->k;
+    struct product_run r = {b, p, {WEIGHT_BF16, p->n, p->k, NULL}, m, 1, 0};
+    double s[N_REPEATS], flops = 2.0 * m * p->n * p->k;
     if (b->filter && !strstr(p->name, b->filter)) {
         return;
     }
-    measure_limits(b);
-    int runs = (int)(6e9 / (flops + (double)n_bytes * 3));
-    runs = runs < 2 ? 2 : runs > 60 ? 60 : runs;
+    r.n_bytes = weight_packed_bytes(WEIGHT_BF16, p->n, p->k);
+    r.n_runs = m > 32 ? 1 : (int)(PROBE_BYTES / r.n_bytes);
+    r.n_runs = r.n_runs < 1 ? 1 : r.n_runs;
+    probe_arithmetic(b);
     for (int i = 0; i < N_REPEATS; i++) {
-        double total = 0;
-        for (int j = 0; j < runs; j++) {
-            b->at = b->at + n_bytes > POOL_BYTES ? 0 : b->at;
-            r.w.data = b->weights + b->at;
-            b->at += (n_bytes + 4095) / 4096 * 4096;
-            total += seconds(b, product_task, &r);
-        }
-        best = total / runs < best ? total / runs : best;
+        probe_memory(b, i);
+        r.w.data = next_weights(b, r.n_bytes * (size_t)r.n_runs);
+        s[i] = seconds(b, product_runs, &r) / r.n_runs;
     }
-    double gbps = (double)n_bytes / best * 1e-9, gflops = flops / best * 1e-9;
+    b->gbps = median(b->probes, N_REPEATS);
+    double t = median(s, N_REPEATS), gbps = (double)r.n_bytes / t * 1e-9, gflops = flops / t * 1e-9;
     double peak = p->t == ACT_BF16 && b->gflops_bf16 > 0 ? b->gflops_bf16 : b->gflops_f32;
-    printf("%-12s %-4s M %4d N %6d K %4d %9.1f us %7.1f GB/s %5.1f%% %8.1f GFLOP/s %5.1f%%\n", p->name,
-           p->t == ACT_BF16 ? "bf16" : "f32", m, p->n, p->k, best * 1e6, gbps, 100 * gbps / b->gbps, gflops,
+    printf("%-12s %-4s M %4d N %6d K %4d %9.1f us %7.1f of %5.1f GB/s %5.1f%% %8.1f GFLOP/s %5.1f%%\n", p->name,
+           p->t == ACT_BF16 ? "bf16" : "f32", m, p->n, p->k, t * 1e6, gbps, b->gbps, 100 * gbps / b->gbps, gflops,
            peak > 0 ? 100 * gflops / peak : 0.0);
     fflush(stdout);
 }
@@ -286,7 +338,7 @@ static void step_task(void *arg, int worker, int n_workers)
     size_t at = 0;
     for (int i = 0; i < 18 * 4 + 1; i++) {
         const struct product *p = i < 72 ? &layer[i % 4] : &head;
-        struct product_run r = {b, p, {WEIGHT_BF16, p->n, p->k, b->weights + at}, 1};
+        struct product_run r = {b, p, {WEIGHT_BF16, p->n, p->k, b->weights + at}, 1, 1, 0};
         at += weight_packed_bytes(WEIGHT_BF16, p->n, p->k);
         if (at > POOL_BYTES) {
             at = 0;
@@ -300,17 +352,12 @@ static void step_task(void *arg, int worker, int n_workers)
 static void bench_step(struct bench *b)
 {
     double n_bytes = 18.0 * (2560 * 1024 + 1024 * 2048 + 6144 * 1024 + 1024 * 3072) * 2 + 103424.0 * 1024 * 2;
-    double best = 1e9;
     if (b->filter && !strstr("step", b->filter)) {
         return;
     }
-    for (int i = 0; i < N_REPEATS; i++) {
-        measure_limits(b);
-        double t = seconds(b, step_task, b);
-        best = t < best ? t : best;
-    }
-    printf("%-12s bf16 M    1 %-15s %9.1f us %7.1f GB/s %5.1f%%\n", "step", "all 0.3B", best * 1e6,
-           n_bytes / best * 1e-9, 100 * n_bytes / best * 1e-9 / b->gbps);
+    double t = measure(b, step_task, b), gbps = n_bytes / t * 1e-9;
+    printf("%-12s bf16 M    1 %-15s %9.1f us %7.1f of %5.1f GB/s %5.1f%%\n", "step", "all 0.3B", t * 1e6, gbps,
+           b->gbps, 100 * gbps / b->gbps);
 }
 
 /* ---- the rest ---- */
@@ -348,15 +395,10 @@ static void attn_task(void *arg, int worker, int n_workers)
 static void bench_attention(struct bench *b, enum act_type t, int n_q)
 {
     struct attn_run r = {b, t, n_q, 2000 / (1 + n_q / 8)};
-    double best = 1e9;
     if (b->filter && !strstr("attention", b->filter)) {
         return;
     }
-    measure_limits(b);
-    for (int i = 0; i < N_REPEATS; i++) {
-        double s = seconds(b, attn_task, &r);
-        best = s < best ? s : best;
-    }
+    double best = measure(b, attn_task, &r);
     double bytes = (double)r.n_parts * 16 * 32 * 128 * (double)act_size(t), flops = r.n_parts * 256.0 * 128 * 4 * n_q;
     double peak = t == ACT_BF16 && b->gflops_bf16 > 0 ? b->gflops_bf16 : b->gflops_f32;
     printf("%-12s %-4s queries %2d, 256 positions %6.1f us %9.1f GB/s %5.1f%% %8.1f GFLOP/s %5.1f%%\n", "attention",
@@ -412,15 +454,11 @@ static void pack_in_out_task(void *arg, int worker, int n_workers)
 
 static void bench_simple(struct bench *b, const char *name, cpu_task *task, double bytes)
 {
-    double best = 1e9;
     if (b->filter && !strstr(name, b->filter)) {
         return;
     }
-    for (int i = 0; i < N_REPEATS; i++) {
-        double s = seconds(b, task, b);
-        best = s < best ? s : best;
-    }
-    printf("%-40s %9.1f us %7.1f GB/s\n", name, best * 1e6, bytes / best * 1e-9);
+    double t = measure(b, task, b);
+    printf("%-40s %9.1f us %7.1f GB/s\n", name, t * 1e6, bytes / t * 1e-9);
 }
 
 static void fill_task(void *arg, int worker, int n_workers)
@@ -435,6 +473,15 @@ static void fill_task(void *arg, int worker, int n_workers)
         s ^= s << 17;
         p[i] = (uint16_t)(0x3c00u | (s >> 40 & 0x81ffu)); /* +-0.008 .. +-0.03 */
     }
+}
+
+static void limits_now(struct bench *b)
+{
+    for (int i = 0; i < N_REPEATS; i++) {
+        probe_memory(b, i);
+        probe_arithmetic(b);
+    }
+    b->gbps = median(b->probes, N_REPEATS);
 }
 
 static void run_all(struct bench *b)
@@ -502,9 +549,7 @@ int kbench_run(const char *level, const char *filter)
     b.n_threads = 1;
     cpu_pool_run(b.pool, fill_task, &b);
     memcpy(b.a, b.weights, 512 * 3072 * 4);
-    for (int i = 0; i < N_REPEATS; i++) {
-        measure_limits(&b);
-    }
+    limits_now(&b);
     printf("level %s, 1 thread: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32\n", cpu_level_name(b.k->level),
            b.gbps, b.gflops_bf16, b.gflops_f32);
     cpu_pool_close(b.pool);
@@ -515,14 +560,10 @@ int kbench_run(const char *level, const char *filter)
         fprintf(stderr, "kcheck: %s\n", e.text);
         goto done;
     }
-    for (int i = 0; i < N_REPEATS; i++) {
-        measure_limits(&b);
-    }
+    limits_now(&b);
     printf("level %s, %d threads: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32\n", cpu_level_name(b.k->level),
            n_threads, b.gbps, b.gflops_bf16, b.gflops_f32);
     run_all(&b);
-    printf("limits at the end: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32\n", b.gbps, b.gflops_bf16,
-           b.gflops_f32);
     rc = 0;
 done:
     cpu_pool_close(b.pool);

@@ -16,7 +16,7 @@
 
 #define MAX_ROWS    6
 #define BLOCK_PAIRS 128
-#define AHEAD_LINES 24 /* prefetch distance of the streaming loop, in lines of each stream */
+#define AHEAD_LINES 16 /* prefetch distance of the streaming loop, in lines of each stream */
 
 typedef __m512bh pairs16; /* one weight line: 16 rows x one pair of K */
 
