@@ -2,10 +2,14 @@
 /* Drives src/text from the Python oracles. One JSON value a line in, one a line out.
  *   text_tool encode DIR [plain]   strings -> arrays of ids; plain: special strings are ordinary text
  *   text_tool decode DIR [skip]    arrays of ids -> {"text", "pieces"}: whole decode and the incremental pieces
+ *   text_tool render               {"template", "data", "named"} -> {"text", "marks"} or {"error"}
+ *   text_tool chat DIR             {"messages", …} -> {"text", "ids"} or {"error"}
  *   text_tool bench DIR FILE       MB/s of encoding FILE, whole and by lines */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "text/chat.h"
+#include "text/jinja.h"
 #include "text/tokenizer.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +69,90 @@ static int decode_line(const struct tokenizer *t, const struct json *v, int skip
     return 0;
 }
 
-static int lines(const struct tokenizer *t, int decode, int flag)
+static void write_error(struct json_writer *w, const struct err *e)
+{
+    json_w_object(w);
+    json_w_kstring(w, "error", e->text);
+    json_w_object_end(w);
+}
+
+static int render_line(const struct json *v, struct json_writer *w)
+{
+    struct jinja *t = NULL;
+    struct err e = {0};
+    struct buf text, marks;
+    size_t n, it = 0;
+    const char *s = json_string(json_get(v, "template"), &n), *key;
+    const struct json *item;
+    buf_init(&text);
+    buf_init(&marks);
+    int r = jinja_parse(&t, s, n, "template", &e);
+    if (!r) {
+        struct jinja_run *run = jinja_run_new(t);
+        while (json_next(json_get(v, "data"), &it, &key, &n, &item)) {
+            jinja_run_set(run, key, jinja_from_json(run, item, 0));
+        }
+        for (it = 0; json_next(json_get(v, "named"), &it, &key, &n, &item);) {
+            s = json_string(item, &n);
+            jinja_run_set(run, key, jinja_text(run, s, n, 1, 0));
+        }
+        r = jinja_run_exec(run, &text, &marks, &e);
+        jinja_run_free(run);
+    }
+    jinja_free(t);
+    if (r) {
+        write_error(w, &e);
+    } else {
+        for (size_t i = 0; i < marks.len; i++) {
+            marks.data[i] = marks.data[i] ? '1' : '0';
+        }
+        json_w_object(w);
+        json_w_key(w, "text");
+        json_w_stringn(w, text.data ? text.data : "", text.len);
+        json_w_key(w, "marks");
+        json_w_stringn(w, marks.data ? marks.data : "", marks.len);
+        json_w_object_end(w);
+    }
+    buf_fini(&text);
+    buf_fini(&marks);
+    return 0;
+}
+
+static int chat_line(const struct chat_template *c, const struct json *v, struct json_writer *w)
+{
+    const struct json *ask = json_get(v, "add_generation_prompt");
+    struct chat_render_options o = {
+        .add_generation_prompt = json_type(ask) == JSON_BOOL ? json_bool(ask) : -1,
+        .continue_final_message = json_bool(json_get(v, "continue_final_message")),
+        .tools = json_get(v, "tools"),
+        .kwargs = json_get(v, "chat_template_kwargs"),
+    };
+    struct token_ids ids = {0};
+    struct err e = {0};
+    struct buf text;
+    buf_init(&text);
+    if (chat_encode(c, json_get(v, "messages"), &o, &ids, &text, &e)) {
+        write_error(w, &e);
+    } else {
+        json_w_object(w);
+        json_w_key(w, "text");
+        json_w_stringn(w, text.data ? text.data : "", text.len);
+        json_w_key(w, "ids");
+        json_w_array(w);
+        for (size_t i = 0; i < ids.n; i++) {
+            json_w_int(w, ids.ids[i]);
+        }
+        json_w_array_end(w);
+        json_w_object_end(w);
+    }
+    buf_fini(&text);
+    token_ids_fini(&ids);
+    return 0;
+}
+
+enum mode { ENCODE, DECODE, RENDER, CHAT };
+
+static int lines(enum mode mode, const struct tokenizer *t, const struct chat_template *c, int flag)
 {
     char *line = NULL;
     size_t cap = 0;
@@ -81,7 +168,10 @@ static int lines(const struct tokenizer *t, int decode, int flag)
         json_w_init(&w, &out);
         r = json_parse(&v, line, (size_t)n, JSON_DEPTH_DEFAULT, &e);
         if (!r) {
-            r = decode ? decode_line(t, v, flag, &w) : encode_line(t, v, flag, &w, &e);
+            r = mode == RENDER   ? render_line(v, &w)
+                : mode == CHAT   ? chat_line(c, v, &w)
+                : mode == DECODE ? decode_line(t, v, flag, &w)
+                                 : encode_line(t, v, flag, &w, &e);
             json_free(v);
         }
         if (!r) {
@@ -128,22 +218,28 @@ static int bench(const struct tokenizer *t, const char *path)
 int main(int argc, char **argv)
 {
     struct tokenizer *t = NULL;
+    struct chat_template *c = NULL;
     struct err e = {0};
     int r = 2;
+    if (argc == 2 && !strcmp(argv[1], "render")) {
+        return lines(RENDER, NULL, NULL, 0);
+    }
     if (argc < 3) {
-        fprintf(stderr, "usage: text_tool encode|decode|bench DIR …\n");
+        fprintf(stderr, "usage: text_tool encode|decode|chat|bench DIR …, or text_tool render\n");
         return 2;
     }
-    if (tokenizer_open(&t, argv[2], &e)) {
-        return fail(&e);
-    }
-    if (!strcmp(argv[1], "encode")) {
-        r = lines(t, 0, argc > 3);
+    if (tokenizer_open(&t, argv[2], &e) || chat_template_open(&c, argv[2], NULL, t, &e)) {
+        r = fail(&e);
+    } else if (!strcmp(argv[1], "encode")) {
+        r = lines(ENCODE, t, c, argc > 3);
     } else if (!strcmp(argv[1], "decode")) {
-        r = lines(t, 1, argc > 3);
+        r = lines(DECODE, t, c, argc > 3);
+    } else if (!strcmp(argv[1], "chat")) {
+        r = lines(CHAT, t, c, 0);
     } else if (!strcmp(argv[1], "bench") && argc > 3) {
         r = bench(t, argv[3]);
     }
+    chat_template_close(c);
     tokenizer_close(t);
     return r;
 }
