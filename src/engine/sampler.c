@@ -46,6 +46,7 @@ struct sampler {
     int32_t *list_id;  /* the survivors, ascending ids */
     float *list_y, *list_w;
     int n_list;
+    int32_t *picked; /* scratch of walk_down */
 };
 
 /* ---- life ---- */
@@ -58,7 +59,7 @@ static size_t padded(int vocab_size)
 size_t sampler_bytes(int vocab_size)
 {
     size_t n = padded(vocab_size);
-    return n * (2 * sizeof(float) + sizeof(int32_t)) + n * (2 * sizeof(float) + sizeof(int32_t)) +
+    return n * (4 * sizeof(float) + 3 * sizeof(int32_t)) +
            n / CHUNK * (sizeof(double) + 2 * sizeof(float));
 }
 
@@ -82,8 +83,9 @@ int sampler_open(struct sampler **out, const struct kernels *k, int vocab_size, 
     s->list_id = malloc(n * sizeof *s->list_id);
     s->list_y = malloc(n * sizeof *s->list_y);
     s->list_w = malloc(n * sizeof *s->list_w);
+    s->picked = malloc(n * sizeof *s->picked);
     if (!s->y || !s->w || !s->count || !s->chunk_sum || !s->chunk_max || !s->sorted ||
-        !s->list_id || !s->list_y || !s->list_w) {
+        !s->list_id || !s->list_y || !s->list_w || !s->picked) {
         sampler_close(s);
         return err_set(e, ERR_NOMEM, "sampler: out of memory");
     }
@@ -105,6 +107,7 @@ void sampler_close(struct sampler *s)
     free(s->list_id);
     free(s->list_y);
     free(s->list_w);
+    free(s->picked);
     free(s);
 }
 
@@ -270,38 +273,44 @@ static float key_value(uint32_t key)
 
 /* Goes down the distinct values of the list until the running weight (1 an entry, or w) reaches
  * `target`; returns the value where it does, *before = the weight of all larger ones. The smallest
- * value when it never does. */
+ * value when it never does. Level by level, the entries of the bin that was picked are looked at
+ * more closely. Two sums a bin, for even and odd entries: a single one would be a chain of
+ * additions. */
 static float walk_down(const struct sampler *s, int by_weight, double target, double *before)
 {
     static const int shift[3] = {21, 10, 0}, bits[3] = {11, 11, 10};
     uint32_t prefix = 0;
     double above = 0.0;
+    int n = s->n_list;
     for (int level = 0; level < 3; level++) {
-        double mass[1 << 11] = {0};
-        uint8_t used[1 << 11] = {0};
-        for (int i = 0; i < s->n_list; i++) {
-            uint32_t key = order_key(s->list_y[i]);
-            if (level > 0 && key >> shift[level - 1] != prefix) {
-                continue;
-            }
-            uint32_t bin = key >> shift[level] & ((1u << bits[level]) - 1);
-            mass[bin] += by_weight ? (double)s->list_w[i] : 1.0;
-            used[bin] = 1;
+        double mass[2][1 << 11] = {{0}};
+        uint32_t mask = (1u << bits[level]) - 1;
+        for (int k = 0; k < n; k++) {
+            int i = level == 0 ? k : s->picked[k];
+            uint32_t bin = order_key(s->list_y[i]) >> shift[level] & mask;
+            mass[k & 1][bin] += by_weight ? (double)s->list_w[i] : 1.0;
         }
         int pick = -1;
-        for (int bin = (1 << bits[level]) - 1; bin >= 0; bin--) {
-            if (!used[bin]) {
-                continue;
-            }
-            if (pick >= 0) {
-                above += mass[pick];
-            }
-            pick = bin;
-            if (above + mass[bin] >= target) {
-                break;
+        double pick_mass = 0.0;
+        for (int bin = (int)mask; bin >= 0; bin--) {
+            double m = mass[0][bin] + mass[1][bin];
+            if (m > 0.0) { /* an entry of the list weighs something */
+                above += pick_mass;
+                pick = bin;
+                pick_mass = m;
+                if (above + m >= target) {
+                    break;
+                }
             }
         }
         prefix = prefix << bits[level] | (uint32_t)pick;
+        int n_picked = 0;
+        for (int k = 0; k < n && level < 2; k++) {
+            int i = level == 0 ? k : s->picked[k];
+            s->picked[n_picked] = i;
+            n_picked += order_key(s->list_y[i]) >> shift[level] == prefix;
+        }
+        n = n_picked;
     }
     *before = above;
     return key_value(prefix);
@@ -366,31 +375,43 @@ static double list_weight(const struct sampler *s)
     return sum;
 }
 
-static void keep_top_p(struct sampler *s, double top_p, double total)
+/* What of the list can be drawn: the entries above `bound` and the first n_ties of those equal to
+ * it. */
+struct nucleus {
+    float bound;
+    int n_ties;
+    double weight;
+};
+
+static struct nucleus find_nucleus(const struct sampler *s, double top_p, double total)
 {
-    double target = top_p * total, before;
-    float bound = walk_down(s, 1, target, &before);
-    int n_ties = 0;
+    struct nucleus u = {-INFINITY, 0, 0.0};
+    double target = top_p * total;
+    u.bound = walk_down(s, 1, target, &u.weight);
     for (int i = 0; i < s->n_list; i++) {
-        if (s->list_y[i] == bound && (before < target || before == 0.0)) {
-            before += (double)s->list_w[i];
-            n_ties++;
+        if (s->list_y[i] == u.bound && (u.weight < target || u.weight == 0.0)) {
+            u.weight += (double)s->list_w[i];
+            u.n_ties++;
         }
     }
-    keep(s, bound, n_ties);
+    return u;
 }
 
 /* ---- draw ---- */
 
-static int32_t draw_from_list(const struct sampler *s, double u)
+static int32_t draw_from_list(const struct sampler *s, double u, const struct nucleus *of)
 {
-    double target = u * list_weight(s), sum = 0.0;
-    int last = 0;
+    double target = u * of->weight, sum = 0.0;
+    int last = 0, n_ties = of->n_ties;
     for (int i = 0; i < s->n_list; i++) {
-        sum += (double)s->list_w[i];
-        last = i;
-        if (sum > target) {
-            break;
+        int tie = s->list_y[i] == of->bound;
+        if (s->list_y[i] > of->bound || (tie && n_ties > 0)) {
+            n_ties -= tie;
+            sum += (double)s->list_w[i];
+            last = i;
+            if (sum > target) {
+                break;
+            }
         }
     }
     return s->list_id[last];
@@ -446,10 +467,15 @@ static int32_t draw_random(struct sampler *s, const struct sampler_row *r, const
         double before;
         keep(s, walk_down(s, 0, p->top_k, &before), s->n_list);
     }
-    if (by_p) {
-        keep_top_p(s, p->top_p, by_k || p->min_p > 0.0 ? list_weight(s) : total);
+    struct nucleus all = {-INFINITY, 0, 0.0};
+    if (!by_p || by_k || p->min_p > 0.0) {
+        all.weight = list_weight(s);
+        total = all.weight;
     }
-    return draw_from_list(s, u);
+    if (by_p) {
+        all = find_nucleus(s, p->top_p, total);
+    }
+    return draw_from_list(s, u, &all);
 }
 
 int32_t sampler_draw(struct sampler *s, const struct sampler_row *r)

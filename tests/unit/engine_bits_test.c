@@ -68,13 +68,12 @@ static int make_prompt(int32_t *out, int i)
     return n;
 }
 
-static void submit(struct engine *en, struct mq *reply, int i)
+static struct engine_request *new_request(struct mq *reply, int i, int prompt_of)
 {
-    struct err e = {0};
     struct engine_request *r = engine_request_new();
     int32_t prompt[MAX_LEN];
     assert_non_null(r);
-    r->n_prompt = make_prompt(prompt, i);
+    r->n_prompt = make_prompt(prompt, prompt_of);
     r->prompt = arena_memdup(&r->arena, prompt, (size_t)r->n_prompt * sizeof *prompt);
     r->params.max_tokens = MAX_TOKENS;
     r->params.n_logprobs = N_TOP;
@@ -85,20 +84,27 @@ static void submit(struct engine *en, struct mq *reply, int i)
     r->params.seed = i;
     r->reply = reply;
     r->user = (void *)(intptr_t)i;
+    return r;
+}
+
+static void submit(struct engine *en, struct engine_request *r)
+{
+    struct err e = {0};
     if (engine_submit(en, r, &e) < 0) {
         fail_msg("%s", e.text);
     }
 }
 
-static void receive_all(struct mq *reply, struct answer *a)
+/* Until n samples have ended; sample k of the request `user` goes to a[user + k]. */
+static void receive_all(struct mq *reply, struct answer *a, int n)
 {
     int n_ended = 0;
-    while (n_ended < N_REQUESTS) {
+    while (n_ended < n) {
         assert_int_equal(mq_wait(reply, 60000), 1);
         struct mq_node *node = mq_pop_all(reply);
         while (node) {
             struct engine_event *ev = (struct engine_event *)node;
-            struct answer *one = &a[(intptr_t)ev->user];
+            struct answer *one = &a[(intptr_t)ev->user + ev->sample];
             node = node->next;
             for (int i = 0; i < ev->n_tokens; i++) {
                 struct token *t = &one->tokens[one->n++];
@@ -142,9 +148,9 @@ static void run(const struct how *h, enum act_type act, struct answer *last)
     for (int i = 0; i < h->runs; i++) {
         memset(last, 0, N_REQUESTS * sizeof *last);
         for (int r = 0; r < N_REQUESTS; r++) {
-            submit(en, reply, r);
+            submit(en, new_request(reply, r, r));
         }
-        receive_all(reply, last);
+        receive_all(reply, last, N_REQUESTS);
     }
     struct engine_stats s;
     engine_stats(en, &s);
@@ -219,11 +225,64 @@ static void bits_are_the_same_in_float32(void **state)
     every_way_to_compute_gives_the_same_bits(ACT_F32);
 }
 
+/* The samples of one prompt share its blocks and copy the last one; alone, each computes its own.
+ */
+static void forked_samples_have_the_bits_of_single_ones(void **state)
+{
+    (void)state;
+    enum { N = 4 };
+    if (!has_model) {
+        skip();
+    }
+    for (int prompt_of = 3; prompt_of <= 11; prompt_of += 4) { /* 17, 255 and 48 tokens */
+        struct err e = {0};
+        char path[600];
+        struct cpu_pool *pool = rig_pool(2);
+        const struct kernels *k = rig_best_kernels();
+        snprintf(path, sizeof path, "%s/tiny", dir.path);
+        struct model *m = rig_load(path, ACT_BF16, k, pool);
+        struct engine_options o = {.max_model_len = MAX_LEN,
+                                   .max_num_seqs = 8,
+                                   .max_num_batched_tokens = 64,
+                                   .enable_chunked_prefill = 1,
+                                   .n_blocks_override = 200,
+                                   .eos_id = -1};
+        struct engine *en;
+        struct mq *reply;
+        if (mq_new(&reply, &e) < 0 || engine_open(&en, m, k, pool, &o, &e) < 0) {
+            fail_msg("%s", e.text);
+        }
+        struct answer *a = calloc(2 * N, sizeof *a);
+        for (int i = 0; i < N; i++) {
+            struct engine_request *r = new_request(reply, i, prompt_of);
+            r->params.temperature = 0.9;
+            r->params.top_p = r->params.repetition_penalty = 1.0;
+            r->params.seed = 40 + i;
+            submit(en, r);
+        }
+        struct engine_request *r = new_request(reply, N, prompt_of);
+        r->params.n = N;
+        r->params.temperature = 0.9;
+        r->params.top_p = r->params.repetition_penalty = 1.0;
+        r->params.seed = 40;
+        submit(en, r);
+        receive_all(reply, a, 2 * N);
+        assert_memory_equal(a, a + N, N * sizeof *a);
+        assert_memory_not_equal(&a[0], &a[1], sizeof *a);
+        free(a);
+        engine_close(en);
+        mq_free(reply);
+        model_close(m);
+        cpu_pool_close(pool);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_are_the_same_in_bfloat16),
         cmocka_unit_test(bits_are_the_same_in_float32),
+        cmocka_unit_test(forked_samples_have_the_bits_of_single_ones),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
