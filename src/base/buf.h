@@ -17,7 +17,7 @@ struct buf {
 
 void buf_init(struct buf *b);
 void buf_fini(struct buf *b);
-void buf_clear(struct buf *b); /* len = 0, keeps memory, clears failed */
+void buf_clear(struct buf *b);                      /* len = 0, keeps memory, clears failed */
 int buf_reserve(struct buf *b, size_t extra_bytes); /* 0 or ERR_NOMEM */
 void buf_append(struct buf *b, const void *data, size_t n_bytes);
 void buf_puts(struct buf *b, const char *s);

@@ -10,8 +10,8 @@
 
 #if defined(__GNUC__)
 #define TERN_PRINTF(fmt_index, first_arg) __attribute__((format(printf, fmt_index, first_arg)))
-#define TERN_WARN_UNUSED __attribute__((warn_unused_result))
-#define TERN_NORETURN __attribute__((noreturn))
+#define TERN_WARN_UNUSED                  __attribute__((warn_unused_result))
+#define TERN_NORETURN                     __attribute__((noreturn))
 #else
 #error "tern needs a GNU-compatible C11 compiler"
 #endif

@@ -4,7 +4,9 @@
 #define TERN_BASE_HASH_H
 #include <stddef.h>
 #include <stdint.h>
-struct hash128 { uint64_t lo, hi; };
+struct hash128 {
+    uint64_t lo, hi;
+};
 uint64_t hash64(const void *data, size_t n_bytes, uint64_t seed);
 struct hash128 hash128(const void *data, size_t n_bytes, uint64_t seed);
 uint64_t hash_random_seed(void); /* from getrandom(2) */

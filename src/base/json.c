@@ -145,7 +145,8 @@ static int scan_escape(struct scan *s, int is_name)
         }
         s->pos += 6;
         uint32_t cp = 0x10000u + ((uint32_t)(unit - 0xD800) << 10) + (uint32_t)(low - 0xDC00);
-        if ((cp & 0xF800) == 0xD800) { /* json-c takes the low half of U+xD8xx..U+xDFxx for a lone surrogate */
+        if ((cp & 0xF800) ==
+            0xD800) { /* json-c takes the low half of U+xD8xx..U+xDFxx for a lone surrogate */
             char utf8[5] = {0};
             utf8_encode(cp, utf8);
             edit(s, at, s->pos, utf8);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON. In: a strict façade over json-c (RFC 8259 only: no NaN, comments, single quotes or trailing text;
- * the input must be valid UTF-8 without lone surrogates; bounded depth and size). Out: an append-only
- * writer that cannot emit invalid JSON or invalid UTF-8, and prints doubles in the shortest form that
- * reads back the same. No other file includes json-c. */
+/* JSON. In: a strict façade over json-c (RFC 8259 only: no NaN, comments, single quotes or trailing
+ * text; the input must be valid UTF-8 without lone surrogates; bounded depth and size). Out: an
+ * append-only writer that cannot emit invalid JSON or invalid UTF-8, and prints doubles in the
+ * shortest form that reads back the same. No other file includes json-c. */
 #ifndef TERN_BASE_JSON_H
 #define TERN_BASE_JSON_H
 
@@ -12,23 +12,35 @@
 
 struct json; /* a document or a value inside one; values are borrowed from their document */
 
-enum json_type { JSON_NULL, JSON_BOOL, JSON_INT, JSON_DOUBLE, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
+enum json_type {
+    JSON_NULL,
+    JSON_BOOL,
+    JSON_INT,
+    JSON_DOUBLE,
+    JSON_STRING,
+    JSON_ARRAY,
+    JSON_OBJECT
+};
 
 #define JSON_DEPTH_DEFAULT 64
-/* Text to document. ERR_FORMAT with "line L, column C: …" in e. NULL-safe users: free with json_free. */
+/* Text to document. ERR_FORMAT with "line L, column C: …" in e. NULL-safe users: free with
+ * json_free. */
 int json_parse(struct json **out, const char *text, size_t n_bytes, int max_depth, struct err *e);
 int json_parse_file(struct json **out, const char *path, size_t max_bytes, struct err *e);
 void json_free(struct json *document);
 
-enum json_type json_type(const struct json *v);      /* NULL pointer counts as JSON_NULL */
-int json_bool(const struct json *v);                 /* value of a JSON_BOOL */
-int64_t json_int(const struct json *v);              /* value of a JSON_INT (range-checked at parse) */
-double json_double(const struct json *v);            /* JSON_INT or JSON_DOUBLE */
-const char *json_string(const struct json *v, size_t *n_bytes); /* borrowed, NUL-terminated, may hold NULs */
-size_t json_length(const struct json *v);            /* members of an array or object */
-const struct json *json_at(const struct json *array, size_t i);            /* NULL if out of range */
-const struct json *json_get(const struct json *object, const char *key);   /* NULL if absent; last duplicate wins */
-/* Iterate an object in document order: start with *it = 0. Returns 1 and fills key and value, 0 at the end. */
+enum json_type json_type(const struct json *v); /* NULL pointer counts as JSON_NULL */
+int json_bool(const struct json *v);            /* value of a JSON_BOOL */
+int64_t json_int(const struct json *v);         /* value of a JSON_INT (range-checked at parse) */
+double json_double(const struct json *v);       /* JSON_INT or JSON_DOUBLE */
+const char *json_string(const struct json *v,
+                        size_t *n_bytes); /* borrowed, NUL-terminated, may hold NULs */
+size_t json_length(const struct json *v); /* members of an array or object */
+const struct json *json_at(const struct json *array, size_t i); /* NULL if out of range */
+const struct json *json_get(const struct json *object,
+                            const char *key); /* NULL if absent; last duplicate wins */
+/* Iterate an object in document order: start with *it = 0. Returns 1 and fills key and value, 0 at
+ * the end. */
 int json_next(const struct json *object, size_t *it, const char **key, size_t *key_bytes,
               const struct json **value);
 /* Serialises a value (compact) with the writer below. */
@@ -46,14 +58,14 @@ struct json_writer {
     int done;            /* the top-level value is complete */
 };
 void json_w_init(struct json_writer *w, struct buf *out);
-void json_w_object(struct json_writer *w);      /* { */
-void json_w_object_end(struct json_writer *w);  /* } */
-void json_w_array(struct json_writer *w);       /* [ */
-void json_w_array_end(struct json_writer *w);   /* ] */
+void json_w_object(struct json_writer *w);     /* { */
+void json_w_object_end(struct json_writer *w); /* } */
+void json_w_array(struct json_writer *w);      /* [ */
+void json_w_array_end(struct json_writer *w);  /* ] */
 void json_w_key(struct json_writer *w, const char *key);
 void json_w_keyn(struct json_writer *w, const char *key, size_t n_bytes);
-void json_w_string(struct json_writer *w, const char *s);                      /* NULL writes null */
-void json_w_stringn(struct json_writer *w, const char *s, size_t n_bytes);     /* bad UTF-8 -> U+FFFD */
+void json_w_string(struct json_writer *w, const char *s);                  /* NULL writes null */
+void json_w_stringn(struct json_writer *w, const char *s, size_t n_bytes); /* bad UTF-8 -> U+FFFD */
 void json_w_int(struct json_writer *w, int64_t v);
 void json_w_uint(struct json_writer *w, uint64_t v);
 void json_w_double(struct json_writer *w, double v); /* not finite: null */

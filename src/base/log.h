@@ -11,8 +11,8 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR, LOG_CRITICAL };
 
 struct log {
     enum log_level level;
-    int fd;            /* where lines go; 2 by default */
-    int json;          /* 1: one JSON object a line */
+    int fd;             /* where lines go; 2 by default */
+    int json;           /* 1: one JSON object a line */
     const char *prefix; /* borrowed; may be NULL */
 };
 
@@ -20,9 +20,9 @@ int log_level_parse(const char *name, enum log_level *out); /* any case; 0 or ER
 void log_write(const struct log *log, enum log_level level, const char *file, int line,
                const char *fmt, ...) TERN_PRINTF(5, 6);
 
-#define log_debug(log, ...) log_write((log), LOG_DEBUG, __FILE__, __LINE__, __VA_ARGS__)
-#define log_info(log, ...) log_write((log), LOG_INFO, __FILE__, __LINE__, __VA_ARGS__)
+#define log_debug(log, ...)   log_write((log), LOG_DEBUG, __FILE__, __LINE__, __VA_ARGS__)
+#define log_info(log, ...)    log_write((log), LOG_INFO, __FILE__, __LINE__, __VA_ARGS__)
 #define log_warning(log, ...) log_write((log), LOG_WARNING, __FILE__, __LINE__, __VA_ARGS__)
-#define log_error(log, ...) log_write((log), LOG_ERROR, __FILE__, __LINE__, __VA_ARGS__)
+#define log_error(log, ...)   log_write((log), LOG_ERROR, __FILE__, __LINE__, __VA_ARGS__)
 
 #endif

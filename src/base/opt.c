@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options from a table; see opt.h for the rules. Values pass through one function, put_value, whatever
- * their source, so that a range or a choice is checked the same way for a flag, a file and a variable. */
+/* Options from a table; see opt.h for the rules. Values pass through one function, put_value,
+ * whatever their source, so that a range or a choice is checked the same way for a flag, a file and
+ * a variable. */
 #include "base/opt.h"
 #include "base/json.h"
 #include <ctype.h>
@@ -80,7 +81,8 @@ static int count_rows(const struct opts *o)
     return (int)n;
 }
 
-/* Finds a flag given with its dashes ("--x", "-x"), n bytes. `negated`: it was --no-x of a boolean. */
+/* Finds a flag given with its dashes ("--x", "-x"), n bytes. `negated`: it was --no-x of a boolean.
+ */
 static struct row_ref find_flag(const struct opts *o, const char *flag, size_t n, int *negated)
 {
     int n_rows = count_rows(o);
@@ -92,7 +94,8 @@ static struct row_ref find_flag(const struct opts *o, const char *flag, size_t n
                 continue;
             }
             if (pass == 0) {
-                if ((n > 2 && flag[0] == '-' && flag[1] == '-' && same_name(r.row->name, flag + 2, n - 2)) ||
+                if ((n > 2 && flag[0] == '-' && flag[1] == '-' &&
+                     same_name(r.row->name, flag + 2, n - 2)) ||
                     has_word(r.row->others, flag, n)) {
                     return r;
                 }
@@ -213,7 +216,8 @@ int opt_parse_size(const char *text, int64_t *out)
 
 static int parse_bool(const char *s, int *out)
 {
-    static const char *const yes[] = {"true", "yes", "on", "1"}, *const no[] = {"false", "no", "off", "0"};
+    static const char *const yes[] = {"true", "yes", "on", "1"}, *const no[] = {"false", "no",
+                                                                                "off", "0"};
     for (int i = 0; i < 4; i++) {
         if (strcasecmp(s, yes[i]) == 0) {
             *out = 1;
@@ -256,8 +260,8 @@ static int refuse_value(const struct opt *row, const char *shown, const char *va
     } else {
         snprintf(allowed, sizeof allowed, "%.15g to %.15g", row->min, row->max);
     }
-    return err_set(e, ERR_INVALID, "%s: %s is not possible here (allowed: %s)%s%s", shown, value, allowed,
-                   row->note ? ": " : "", row->note ? row->note : "");
+    return err_set(e, ERR_INVALID, "%s: %s is not possible here (allowed: %s)%s%s", shown, value,
+                   allowed, row->note ? ": " : "", row->note ? row->note : "");
 }
 
 static int list_push(struct arena *a, struct opt_list *l, const char *s)
@@ -304,7 +308,8 @@ static int put_json_piece(struct opts *o, const char **field, const char *shown,
     int rc = 0;
     buf_init(&b);
     if (strchr(key, '.') || key[0] == '\0' || strchr(key, '+')) {
-        rc = err_set(e, ERR_UNSUPPORTED, "%s.%s: only one plain key after the dot is supported; give the whole as JSON",
+        rc = err_set(e, ERR_UNSUPPORTED,
+                     "%s.%s: only one plain key after the dot is supported; give the whole as JSON",
                      shown, key);
         goto done;
     }
@@ -338,9 +343,12 @@ done:
     return rc;
 }
 
-static int put_number(const struct opt *row, void *field, const char *shown, const char *value, struct err *e)
+static int put_number(const struct opt *row, void *field, const char *shown, const char *value,
+                      struct err *e)
 {
-    const char *kind = row->type == OPT_INT ? "an integer" : row->type == OPT_SIZE ? "a number such as 4096, 16k or 4G" : "a number";
+    const char *kind = row->type == OPT_INT    ? "an integer"
+                       : row->type == OPT_SIZE ? "a number such as 4096, 16k or 4G"
+                                               : "a number";
     double v;
     if (row->type == OPT_DOUBLE) {
         char *end;
@@ -377,9 +385,10 @@ static int put_number(const struct opt *row, void *field, const char *shown, con
     return 0;
 }
 
-/* Stores one value. `shown` is how the user wrote the option; `key` is the part after a dot, or NULL. */
-static int put_value(struct opts *o, struct row_ref r, const char *shown, const char *key, const char *value,
-                     enum opt_source source, struct err *e)
+/* Stores one value. `shown` is how the user wrote the option; `key` is the part after a dot, or
+ * NULL. */
+static int put_value(struct opts *o, struct row_ref r, const char *shown, const char *key,
+                     const char *value, enum opt_source source, struct err *e)
 {
     const struct opt *row = r.row;
     if (row->flags & OPT_REFUSED) {
@@ -389,14 +398,16 @@ static int put_value(struct opts *o, struct row_ref r, const char *shown, const 
         o->source[r.index] = (unsigned char)source;
         return add_warning(o, "%s is accepted and has no effect: %s", shown, row->note);
     }
-    if ((row->flags & OPT_DEPRECATED) && add_warning(o, "%s is deprecated: %s", shown, row->note) < 0) {
+    if ((row->flags & OPT_DEPRECATED) &&
+        add_warning(o, "%s is deprecated: %s", shown, row->note) < 0) {
         return err_set(e, ERR_NOMEM, "out of memory");
     }
     void *field = (char *)r.target + row->offset;
     int first = o->source[r.index] != (unsigned char)source;
     o->source[r.index] = (unsigned char)source;
     if (key && row->type != OPT_JSON) {
-        return err_set(e, ERR_INVALID, "%s.%s: --%s takes a plain value, no keys", shown, key, row->name);
+        return err_set(e, ERR_INVALID, "%s.%s: --%s takes a plain value, no keys", shown, key,
+                       row->name);
     }
     switch (row->type) {
     case OPT_BOOL:
@@ -521,14 +532,17 @@ static int read_config_file(struct opts *o, const char *path, struct err *e)
         }
         if (*s == '-' && (s[1] == ' ' || s[1] == '\t')) {
             if (!open_list.row) {
-                return err_set(e, ERR_FORMAT, "%s line %d: a list item without a key before it", path, line);
+                return err_set(e, ERR_FORMAT, "%s line %d: a list item without a key before it",
+                               path, line);
             }
             rc = put_value(o, open_list, shown, NULL, yaml_scalar(s + 1), OPT_FROM_FILE, e);
         } else {
             char *colon = strchr(s, ':');
             if (!colon || indented || (colon[1] != '\0' && colon[1] != ' ' && colon[1] != '\t')) {
-                return err_set(e, ERR_FORMAT, "%s line %d: expected 'option: value' (nested YAML is not supported)",
-                               path, line);
+                return err_set(
+                    e, ERR_FORMAT,
+                    "%s line %d: expected 'option: value' (nested YAML is not supported)", path,
+                    line);
             }
             *colon = '\0';
             char *name = yaml_scalar(s), *value = yaml_scalar(colon + 1);
@@ -550,21 +564,23 @@ static int read_config_file(struct opts *o, const char *path, struct err *e)
 
 /* ---- the command line ---- */
 
-/* May this word be the value of an option? Words with a dash are flags, unless they are numbers or sentences. */
+/* May this word be the value of an option? Words with a dash are flags, unless they are numbers or
+ * sentences. */
 static int is_value(const char *w)
 {
     if (w[0] != '-' || w[1] == '\0') {
         return 1;
     }
-    return isdigit((unsigned char)w[1]) || (w[1] == '.' && isdigit((unsigned char)w[2])) || strchr(w, ' ') != NULL;
+    return isdigit((unsigned char)w[1]) || (w[1] == '.' && isdigit((unsigned char)w[2])) ||
+           strchr(w, ' ') != NULL;
 }
 
 static int unknown_flag(const struct opts *o, const char *flag, size_t n, struct err *e)
 {
     size_t dashes = strspn(flag, "-");
     const char *near = n > dashes ? nearest_name(o, flag + dashes, n - dashes) : NULL;
-    return err_set(e, ERR_INVALID, "unrecognized option: %.*s%s%s%s", (int)(n > 200 ? 200 : n), flag,
-                   near ? " (did you mean --" : "", near ? near : "", near ? "?)" : "");
+    return err_set(e, ERR_INVALID, "unrecognized option: %.*s%s%s%s", (int)(n > 200 ? 200 : n),
+                   flag, near ? " (did you mean --" : "", near ? near : "", near ? "?)" : "");
 }
 
 /* Handles argv[i], which starts with a dash; returns the number of words used, or an error. */
@@ -586,7 +602,8 @@ static int take_flag(struct opts *o, int argc, char **argv, int i, struct err *e
         key = arena_strndup(&o->arena, dot + 1, (size_t)(word + n - dot - 1));
         n = (size_t)(dot - word);
     }
-    if (!r.row && n >= 2 && word[0] == '-' && word[1] != '-') { /* -O3: a short form with its value attached */
+    if (!r.row && n >= 2 && word[0] == '-' &&
+        word[1] != '-') { /* -O3: a short form with its value attached */
         r = find_flag(o, word, 2, &negated);
         if (r.row && r.row->type != OPT_BOOL) {
             value = word[2] == '=' ? word + 3 : word + 2;
@@ -607,11 +624,16 @@ static int take_flag(struct opts *o, int argc, char **argv, int i, struct err *e
             return err_set(e, ERR_INVALID, "%s takes no value", shown);
         }
         int next = 1, b;
-        if (!value && !negated && i + 1 < argc && strlen(argv[i + 1]) > 1 && parse_bool(argv[i + 1], &b) == 0) {
+        if (!value && !negated && i + 1 < argc && strlen(argv[i + 1]) > 1 &&
+            parse_bool(argv[i + 1], &b) == 0) {
             value = argv[i + 1]; /* --x True, as scripts write it */
             next = 2;
         }
-        int rc = put_value(o, r, shown, key, value ? value : negated ? "false" : "true", OPT_FROM_COMMAND_LINE, e);
+        int rc = put_value(o, r, shown, key,
+                           value     ? value
+                           : negated ? "false"
+                                     : "true",
+                           OPT_FROM_COMMAND_LINE, e);
         return rc < 0 ? rc : next;
     }
     if (value) {
@@ -623,8 +645,8 @@ static int take_flag(struct opts *o, int argc, char **argv, int i, struct err *e
     }
     if (i + 1 >= argc || !is_value(argv[i + 1])) {
         return err_set(e, ERR_INVALID, "%s: expected a value%s%s%s", shown,
-                       i + 1 < argc ? " (one that starts with a dash is written " : "", i + 1 < argc ? shown : "",
-                       i + 1 < argc ? "=VALUE)" : "");
+                       i + 1 < argc ? " (one that starts with a dash is written " : "",
+                       i + 1 < argc ? shown : "", i + 1 < argc ? "=VALUE)" : "");
     }
     int used = 1;
     if (r.row->type == OPT_LIST) {
@@ -687,8 +709,10 @@ int opts_parse(struct opts *o, int argc, char **argv, struct err *e)
     if (count_rows(o) > OPT_ROWS_MAX) {
         return err_set(e, ERR_INTERNAL, "more than %d options in the tables", OPT_ROWS_MAX);
     }
-    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) { /* help works whatever else is wrong */
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0 || strncmp(argv[i], "--help=", 7) == 0) {
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0;
+         i++) { /* help works whatever else is wrong */
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0 ||
+            strncmp(argv[i], "--help=", 7) == 0) {
             o->help = 1;
             o->help_topic = argv[i][1] == '-' && argv[i][6] == '=' ? argv[i] + 7 : NULL;
             return 0;
@@ -705,7 +729,9 @@ int opts_parse(struct opts *o, int argc, char **argv, struct err *e)
             only_words = 1;
             i++;
         } else if (only_words || argv[i][0] != '-' || argv[i][1] == '\0') {
-            rc = list_push(&o->arena, &o->args, argv[i++]) < 0 ? err_set(e, ERR_NOMEM, "out of memory") : 0;
+            rc = list_push(&o->arena, &o->args, argv[i++]) < 0
+                     ? err_set(e, ERR_NOMEM, "out of memory")
+                     : 0;
         } else {
             rc = take_flag(o, argc, argv, i, e);
             i += rc;
@@ -736,22 +762,27 @@ enum opt_source opts_source(const struct opts *o, const char *name)
 
 static void help_row(const struct opt *row, struct buf *out)
 {
-    static const char *const meta[] = {"", " N", " X", " TEXT", " SIZE", " A [B ...]", " TEXT", " JSON"};
+    static const char *const meta[] = {"",      " N",         " X",    " TEXT",
+                                       " SIZE", " A [B ...]", " TEXT", " JSON"};
     struct buf left;
     buf_init(&left);
     if (row->flags & OPT_ENV_ONLY) {
         buf_printf(&left, "  %s", row->env);
     } else {
-        buf_printf(&left, "  --%s%s", row->type == OPT_BOOL && row->def && strcmp(row->def, "true") == 0 ? "[no-]" : "",
+        buf_printf(&left, "  --%s%s",
+                   row->type == OPT_BOOL && row->def && strcmp(row->def, "true") == 0 ? "[no-]"
+                                                                                      : "",
                    row->name);
         if (row->type != OPT_BOOL) {
-            buf_printf(&left, "%s%s", row->meta ? " " : meta[row->type], row->meta ? row->meta : "");
+            buf_printf(&left, "%s%s", row->meta ? " " : meta[row->type],
+                       row->meta ? row->meta : "");
         }
         if (row->others) {
             buf_printf(&left, ", %s", row->others);
         }
     }
-    buf_printf(out, "%-38s%s%s", left.data ? left.data : "", left.len >= 38 ? "\n                                      " : "",
+    buf_printf(out, "%-38s%s%s", left.data ? left.data : "",
+               left.len >= 38 ? "\n                                      " : "",
                row->help ? row->help : "");
     buf_fini(&left);
     if (row->flags & OPT_IGNORED) {
@@ -773,9 +804,10 @@ static void help_row(const struct opt *row, struct buf *out)
         buf_putc(out, '.');
     }
     if (row->def && !(row->flags & (OPT_IGNORED | OPT_REFUSED))) {
-        buf_printf(out, " (default: %s)", row->type == OPT_BOOL && strcmp(row->def, "true") == 0    ? "on"
-                                          : row->type == OPT_BOOL && strcmp(row->def, "false") == 0 ? "off"
-                                                                                                    : row->def);
+        buf_printf(out, " (default: %s)",
+                   row->type == OPT_BOOL && strcmp(row->def, "true") == 0    ? "on"
+                   : row->type == OPT_BOOL && strcmp(row->def, "false") == 0 ? "off"
+                                                                             : row->def);
     }
     if (row->env && !(row->flags & OPT_ENV_ONLY)) {
         buf_printf(out, " [env: %s]", row->env);
@@ -805,7 +837,8 @@ int opts_help(const struct opts *o, const char *topic, struct buf *out)
             const char *own = row->flags & OPT_ENV_ONLY ? row->env : row->name;
             size_t dashes = topic ? strspn(topic, "-") : 0;
             int wanted = !topic ? !(row->flags & OPT_HIDDEN)
-                                : strcasecmp(topic, row->group) == 0 || same_name(own, topic + dashes, strlen(topic + dashes));
+                                : strcasecmp(topic, row->group) == 0 ||
+                                      same_name(own, topic + dashes, strlen(topic + dashes));
             if (wanted) {
                 if (!heading) {
                     buf_printf(out, "\n%s:\n", row->group);
@@ -816,7 +849,8 @@ int opts_help(const struct opts *o, const char *topic, struct buf *out)
         }
     }
     if (!topic) {
-        buf_puts(out, "\nA flag may be written with - or _, and --x=v or --x v. --help=GROUP or --help=FLAG prints a part.\n");
+        buf_puts(out, "\nA flag may be written with - or _, and --x=v or --x v. --help=GROUP or "
+                      "--help=FLAG prints a part.\n");
     }
     return found || !topic ? 0 : ERR_NOT_FOUND;
 }

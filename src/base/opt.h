@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Command-line options from a table: one row per option gives its flag, spellings, environment variable,
- * config-file key, range, help text and default. Nothing else in the program parses arguments.
+/* Command-line options from a table: one row per option gives its flag, spellings, environment
+ * variable, config-file key, range, help text and default. Nothing else in the program parses
+ * arguments.
  *
  * Rules (those of vLLM's command line):
- *  - `-` and `_` are the same in a name: --max_model_len is --max-model-len; `--x v` and `--x=v` are the same.
- *  - A boolean is --x or --no-x (also --x=true); a list takes all following words up to the next flag.
+ *  - `-` and `_` are the same in a name: --max_model_len is --max-model-len; `--x v` and `--x=v`
+ * are the same.
+ *  - A boolean is --x or --no-x (also --x=true); a list takes all following words up to the next
+ * flag.
  *  - Sizes: k m g t are powers of 1000 (25.6k is fine), K M G T and KiB MiB GiB TiB powers of 1024.
  *  - JSON options take an object, or pieces: --x.key value.
  *  - `--config FILE` reads flat YAML (`key: value`, lists as [a, b] or "- a" lines).
@@ -12,9 +15,8 @@
  *  - A flag nobody knows is ERR_INVALID with the nearest name as a hint; callers exit with 2.
  *
  * A value is written to the row's place in the caller's struct:
- *    OPT_BOOL int   OPT_INT, OPT_SIZE int64_t   OPT_DOUBLE double   OPT_STRING, OPT_JSON const char *
- *    OPT_LIST, OPT_APPEND struct opt_list
- * Strings live as long as the struct opts. */
+ *    OPT_BOOL int   OPT_INT, OPT_SIZE int64_t   OPT_DOUBLE double   OPT_STRING, OPT_JSON const char
+ * * OPT_LIST, OPT_APPEND struct opt_list Strings live as long as the struct opts. */
 #ifndef TERN_BASE_OPT_H
 #define TERN_BASE_OPT_H
 
@@ -24,7 +26,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum opt_type { OPT_BOOL, OPT_INT, OPT_DOUBLE, OPT_STRING, OPT_SIZE, OPT_LIST, OPT_APPEND, OPT_JSON };
+enum opt_type {
+    OPT_BOOL,
+    OPT_INT,
+    OPT_DOUBLE,
+    OPT_STRING,
+    OPT_SIZE,
+    OPT_LIST,
+    OPT_APPEND,
+    OPT_JSON
+};
 
 enum opt_flag {
     OPT_IGNORED = 1,    /* accepted with any value, without effect: one warning that gives `note` */
@@ -36,8 +47,9 @@ enum opt_flag {
 };
 
 struct opt {
-    const char *name;    /* "max-model-len"; NULL for OPT_ENV_ONLY */
-    const char *others;  /* further spellings with their dashes, space separated: "-tp --tp"; or NULL */
+    const char *name; /* "max-model-len"; NULL for OPT_ENV_ONLY */
+    const char
+        *others; /* further spellings with their dashes, space separated: "-tp --tp"; or NULL */
     enum opt_type type;
     size_t offset;       /* of the field in the table's target; unused when IGNORED or REFUSED */
     const char *group;   /* heading in --help */
@@ -46,9 +58,9 @@ struct opt {
     const char *choices; /* the only values allowed, '|' between them; NULL: any */
     double min, max;     /* range of numbers, both ends allowed; both 0: none */
     unsigned flags;
-    const char *meta;    /* what --help calls the value; NULL: by type */
-    const char *help;    /* one sentence */
-    const char *note;    /* why ignored, deprecated or refused; or why no other value is possible */
+    const char *meta; /* what --help calls the value; NULL: by type */
+    const char *help; /* one sentence */
+    const char *note; /* why ignored, deprecated or refused; or why no other value is possible */
 };
 
 struct opt_list {
@@ -68,7 +80,7 @@ enum opt_source { OPT_FROM_DEFAULT, OPT_FROM_ENV, OPT_FROM_FILE, OPT_FROM_COMMAN
 #define OPT_ROWS_MAX   256
 
 struct opts {
-    const char *usage;   /* "tern serve MODEL [options]" */
+    const char *usage; /* "tern serve MODEL [options]" */
     struct opt_table tables[OPT_TABLES_MAX];
     int n_tables;
     /* filled by opts_parse */
@@ -80,8 +92,9 @@ struct opts {
     unsigned char source[OPT_ROWS_MAX]; /* enum opt_source, rows of all tables counted through */
 };
 
-/* Parses argv[0..argc) (no program or command name in it). Set usage and tables first, zero the rest.
- * On failure e names the flag, what was found and what is allowed. opts_fini is due either way. */
+/* Parses argv[0..argc) (no program or command name in it). Set usage and tables first, zero the
+ * rest. On failure e names the flag, what was found and what is allowed. opts_fini is due either
+ * way. */
 int opts_parse(struct opts *o, int argc, char **argv, struct err *e);
 void opts_fini(struct opts *o);
 /* Where the option's value came from; `name` as in the table. */
@@ -89,8 +102,8 @@ enum opt_source opts_source(const struct opts *o, const char *name);
 /* Grouped help; topic (a group or an option, any case, NULL or "all": everything) limits it.
  * ERR_NOT_FOUND when the topic names nothing. */
 int opts_help(const struct opts *o, const char *topic, struct buf *out);
-/* What was set, as vLLM prints it: {'model': 'x', 'max_model_len': 4096}. Values of rows named in `secrets`
- * (space separated, may be NULL) are printed as '***'. */
+/* What was set, as vLLM prints it: {'model': 'x', 'max_model_len': 4096}. Values of rows named in
+ * `secrets` (space separated, may be NULL) are printed as '***'. */
 void opts_describe(const struct opts *o, const char *secrets, struct buf *out);
 /* The number of a size: 0 or ERR_INVALID. */
 int opt_parse_size(const char *text, int64_t *out);

@@ -23,25 +23,96 @@ struct target {
 
 #define FIELD(f) offsetof(struct target, f)
 static const struct opt rows[] = {
-    {.name = "enforce-eager", .type = OPT_BOOL, .offset = FIELD(eager), .group = "Model", .help = "Eager."},
-    {.name = "enable-prefix-caching", .type = OPT_BOOL, .offset = FIELD(cache), .group = "Cache", .def = "true", .help = "Cache."},
-    {.name = "port", .type = OPT_INT, .offset = FIELD(port), .group = "HTTP", .def = "8000", .min = 0, .max = 65535,
-     .env = "TERN_TEST_PORT", .help = "Port."},
-    {.name = "max-model-len", .type = OPT_SIZE, .offset = FIELD(len), .group = "Model", .min = 1, .max = 1e9, .flags = OPT_AUTO,
+    {.name = "enforce-eager",
+     .type = OPT_BOOL,
+     .offset = FIELD(eager),
+     .group = "Model",
+     .help = "Eager."},
+    {.name = "enable-prefix-caching",
+     .type = OPT_BOOL,
+     .offset = FIELD(cache),
+     .group = "Cache",
+     .def = "true",
+     .help = "Cache."},
+    {.name = "port",
+     .type = OPT_INT,
+     .offset = FIELD(port),
+     .group = "HTTP",
+     .def = "8000",
+     .min = 0,
+     .max = 65535,
+     .env = "TERN_TEST_PORT",
+     .help = "Port."},
+    {.name = "max-model-len",
+     .type = OPT_SIZE,
+     .offset = FIELD(len),
+     .group = "Model",
+     .min = 1,
+     .max = 1e9,
+     .flags = OPT_AUTO,
      .help = "Length."},
-    {.name = "gpu-memory-utilization", .type = OPT_DOUBLE, .offset = FIELD(share), .group = "Cache", .def = "0.9", .min = 0.1,
-     .max = 1, .help = "Share."},
-    {.name = "dtype", .type = OPT_STRING, .offset = FIELD(dtype), .group = "Model", .def = "auto", .choices = "auto|bfloat16",
+    {.name = "gpu-memory-utilization",
+     .type = OPT_DOUBLE,
+     .offset = FIELD(share),
+     .group = "Cache",
+     .def = "0.9",
+     .min = 0.1,
+     .max = 1,
+     .help = "Share."},
+    {.name = "dtype",
+     .type = OPT_STRING,
+     .offset = FIELD(dtype),
+     .group = "Model",
+     .def = "auto",
+     .choices = "auto|bfloat16",
      .help = "Type."},
-    {.name = "override", .type = OPT_JSON, .offset = FIELD(json), .group = "Model", .help = "JSON."},
-    {.name = "served-model-name", .type = OPT_LIST, .offset = FIELD(names), .group = "HTTP", .help = "Names."},
-    {.name = "prompt", .others = "-p", .type = OPT_APPEND, .offset = FIELD(prompts), .group = "Model", .help = "Prompt."},
-    {.name = "tensor-parallel-size", .others = "-tp", .type = OPT_INT, .offset = FIELD(tp), .group = "Model", .def = "1", .min = 1,
-     .max = 1, .note = "one process", .help = "1."},
-    {.name = "swap-space", .type = OPT_STRING, .group = "Old", .flags = OPT_IGNORED, .note = "nothing is swapped"},
-    {.name = "optimization-level", .others = "-O", .type = OPT_STRING, .group = "Old", .flags = OPT_IGNORED, .note = "no torch"},
-    {.name = "lora-modules", .type = OPT_LIST, .group = "No", .flags = OPT_REFUSED, .note = "no adapters"},
-    {.name = "config", .type = OPT_STRING, .offset = FIELD(dtype), .group = "Model", .help = "File."},
+    {.name = "override",
+     .type = OPT_JSON,
+     .offset = FIELD(json),
+     .group = "Model",
+     .help = "JSON."},
+    {.name = "served-model-name",
+     .type = OPT_LIST,
+     .offset = FIELD(names),
+     .group = "HTTP",
+     .help = "Names."},
+    {.name = "prompt",
+     .others = "-p",
+     .type = OPT_APPEND,
+     .offset = FIELD(prompts),
+     .group = "Model",
+     .help = "Prompt."},
+    {.name = "tensor-parallel-size",
+     .others = "-tp",
+     .type = OPT_INT,
+     .offset = FIELD(tp),
+     .group = "Model",
+     .def = "1",
+     .min = 1,
+     .max = 1,
+     .note = "one process",
+     .help = "1."},
+    {.name = "swap-space",
+     .type = OPT_STRING,
+     .group = "Old",
+     .flags = OPT_IGNORED,
+     .note = "nothing is swapped"},
+    {.name = "optimization-level",
+     .others = "-O",
+     .type = OPT_STRING,
+     .group = "Old",
+     .flags = OPT_IGNORED,
+     .note = "no torch"},
+    {.name = "lora-modules",
+     .type = OPT_LIST,
+     .group = "No",
+     .flags = OPT_REFUSED,
+     .note = "no adapters"},
+    {.name = "config",
+     .type = OPT_STRING,
+     .offset = FIELD(dtype),
+     .group = "Model",
+     .help = "File."},
 };
 
 struct parsed {
@@ -55,12 +126,14 @@ static struct parsed *parse(int argc, const char **argv)
 {
     struct parsed *p = calloc(1, sizeof *p);
     assert_non_null(p);
-    p->o = (struct opts){.usage = "tern test", .tables = {{rows, sizeof rows / sizeof *rows, &p->t}}, .n_tables = 1};
+    p->o = (struct opts){
+        .usage = "tern test", .tables = {{rows, sizeof rows / sizeof *rows, &p->t}}, .n_tables = 1};
     p->rc = opts_parse(&p->o, argc, (char **)argv, &p->e);
     return p;
 }
 #define PARSE(...)                                                                                 \
-    parse((int)(sizeof(const char *[]){__VA_ARGS__} / sizeof(const char *)), (const char *[]){__VA_ARGS__})
+    parse((int)(sizeof(const char *[]){__VA_ARGS__} / sizeof(const char *)),                       \
+          (const char *[]){__VA_ARGS__})
 
 static void done(struct parsed *p)
 {
@@ -71,7 +144,8 @@ static void done(struct parsed *p)
 static void underscores_and_dashes_are_alike_and_values_may_follow_an_equals_sign(void **state)
 {
     (void)state;
-    struct parsed *p = PARSE("model", "--max_model_len", "4096", "--gpu-memory_utilization=0.5", "--enforce_eager");
+    struct parsed *p = PARSE("model", "--max_model_len", "4096", "--gpu-memory_utilization=0.5",
+                             "--enforce_eager");
     assert_int_equal(p->rc, 0);
     assert_int_equal(p->t.len, 4096);
     assert_true(p->t.share > 0.49 && p->t.share < 0.51);
@@ -104,14 +178,17 @@ static void sizes_take_decimal_and_binary_units(void **state)
     static const struct {
         const char *text;
         int64_t value;
-    } good[] = {{"4096", 4096}, {"16k", 16000}, {"25.6k", 25600}, {"2m", 2000000}, {"1g", 1000000000}, {"16K", 16384},
-                {"2M", 2097152}, {"4G", 4294967296}, {"4GiB", 4294967296}, {"1T", 1099511627776}, {"512KiB", 524288}, {"-1", -1}};
+    } good[] = {{"4096", 4096},       {"16k", 16000},        {"25.6k", 25600},   {"2m", 2000000},
+                {"1g", 1000000000},   {"16K", 16384},        {"2M", 2097152},    {"4G", 4294967296},
+                {"4GiB", 4294967296}, {"1T", 1099511627776}, {"512KiB", 524288}, {"-1", -1}};
     int64_t v;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         assert_int_equal(opt_parse_size(good[i].text, &v), 0);
         assert_int_equal(v, good[i].value);
     }
-    static const char *const bad[] = {"", "k", "1.5K", "1.5", "4 G", "4GB", "0x10", "1e3k", "9999999999999999999", "9999999T", "-2G"};
+    static const char *const bad[] = {
+        "",         "k",  "1.5K", "1.5", "4 G", "4GB", "0x10", "1e3k", "9999999999999999999",
+        "9999999T", "-2G"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(opt_parse_size(bad[i], &v), ERR_INVALID);
     }
@@ -185,7 +262,8 @@ static void a_flag_without_its_value_is_refused(void **state)
 static void ignored_flags_warn_once_and_refused_ones_stop(void **state)
 {
     (void)state;
-    struct parsed *p = PARSE("--swap-space", "4", "--swap-space", "8", "-O3", "-O", "2", "--optimization-level=1");
+    struct parsed *p =
+        PARSE("--swap-space", "4", "--swap-space", "8", "-O3", "-O", "2", "--optimization-level=1");
     assert_int_equal(p->rc, 0);
     assert_int_equal(p->o.warnings.n, 3); /* --swap-space, -O, --optimization-level */
     assert_non_null(strstr(p->o.warnings.v[0], "nothing is swapped"));
@@ -199,7 +277,8 @@ static void ignored_flags_warn_once_and_refused_ones_stop(void **state)
 static void lists_take_all_words_and_repeatable_flags_add_up(void **state)
 {
     (void)state;
-    struct parsed *p = PARSE("-p", "a", "--served-model-name", "x", "y", "z", "--prompt", "- b c", "--prompt=--d");
+    struct parsed *p =
+        PARSE("-p", "a", "--served-model-name", "x", "y", "z", "--prompt", "- b c", "--prompt=--d");
     assert_int_equal(p->rc, 0);
     assert_int_equal(p->t.names.n, 3);
     assert_string_equal(p->t.names.v[2], "z");
@@ -216,7 +295,8 @@ static void lists_take_all_words_and_repeatable_flags_add_up(void **state)
 static void json_comes_whole_or_in_pieces(void **state)
 {
     (void)state;
-    struct parsed *p = PARSE("--override", "{\"a\": 1}", "--override.b", "0.5", "--override.c=word");
+    struct parsed *p =
+        PARSE("--override", "{\"a\": 1}", "--override.b", "0.5", "--override.c=word");
     assert_int_equal(p->rc, 0);
     assert_string_equal(p->t.json, "{\"a\":1,\"b\":0.5,\"c\":\"word\"}");
     done(p);
@@ -234,7 +314,8 @@ static void command_line_beats_file_beats_environment_beats_default(void **state
     char path[] = "/tmp/tern_opt_test_XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
-    static const char text[] = "# options\n---\nport: 9001   # comment\nmax_model_len: 2k\nserved-model-name:\n  - one\n  - 'two # 2'\n"
+    static const char text[] = "# options\n---\nport: 9001   # comment\nmax_model_len: "
+                               "2k\nserved-model-name:\n  - one\n  - 'two # 2'\n"
                                "enable-prefix-caching: false\nprompt: [a, \"b\"]\n";
     assert_int_equal(write(fd, text, sizeof text - 1), (ssize_t)(sizeof text - 1));
     close(fd);
@@ -262,11 +343,12 @@ static void command_line_beats_file_beats_environment_beats_default(void **state
 static void a_bad_config_file_names_file_and_line(void **state)
 {
     (void)state;
-    static const char *const bad[][2] = {{"port: 1\nprot: 2\n", "line 2: unknown option 'prot'"},
-                                         {"a\n", "line 1: expected"},
-                                         {"model:\n  nested: 1\n", "line 1: unknown option 'model'"},
-                                         {"- x\n", "line 1: a list item"},
-                                         {"port: x\n", "expected an integer"}};
+    static const char *const bad[][2] = {
+        {"port: 1\nprot: 2\n", "line 2: unknown option 'prot'"},
+        {"a\n", "line 1: expected"},
+        {"model:\n  nested: 1\n", "line 1: unknown option 'model'"},
+        {"- x\n", "line 1: a list item"},
+        {"port: x\n", "expected an integer"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char path[] = "/tmp/tern_opt_test_XXXXXX";
         int fd = mkstemp(path);
