@@ -1,7 +1,569 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kcheck --bench: what kernels do per second, beside what this machine can do.
+ *
+ * Limits are measured by the same threads in the same run: reading memory with four streams a thread, and
+ * multiply-adds on registers. Other programs disturb both, so each line alternates many times between the limit and
+ * the kernel and compares medians (for arithmetic: the best limit so far). Time is the CPU time of the slowest
+ * thread, so that a thread that was put aside for another program does not count as slow. Shapes are those of
+ * ERNIE-4.5-0.3B; weights walk through a buffer far larger than any cache, as they do in a decode step. */
+#include "cpu/pool.h"
 #include "kcheck.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define POOL_BYTES  ((size_t)640 << 20)
+#define PROBE_BYTES ((size_t)64 << 20)
+#define N_REPEATS   15
+#define MAX_THREADS 64
+
+struct bench {
+    const struct kernels *k;
+    struct cpu_pool *pool;
+    int n_threads;
+    const char *filter;
+    char *weights; /* POOL_BYTES of bf16 values */
+    size_t at;     /* where the next matrix starts */
+    uint16_t *a, *x, *out;
+    float *c, *acc, *scratch;
+    double gbps, gflops_bf16, gflops_f32; /* limits; gbps is the median of `probes` */
+    double probes[N_REPEATS];
+    uint64_t sink[MAX_THREADS];
+    cpu_task *task; /* what `timed` runs, and how long each worker took */
+    void *arg;
+    uint64_t cpu_ns[MAX_THREADS];
+};
+
+static uint64_t thread_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void timed(void *arg, int worker, int n_workers)
+{
+    struct bench *b = arg;
+    uint64_t start = thread_ns();
+    b->task(b->arg, worker, n_workers);
+    b->cpu_ns[worker] = thread_ns() - start;
+}
+
+/* Seconds that the slowest worker computed. */
+static double seconds(struct bench *b, cpu_task *task, void *arg)
+{
+    uint64_t most = 0;
+    b->task = task;
+    b->arg = arg;
+    cpu_pool_run(b->pool, timed, b);
+    for (int i = 0; i < b->n_threads; i++) {
+        most = b->cpu_ns[i] > most ? b->cpu_ns[i] : most;
+    }
+    return (double)most * 1e-9;
+}
+
+/* ---- limits ---- */
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static uint64_t read_avx512(const char *p, size_t quarter)
+{
+    __m512i s0 = _mm512_setzero_si512(), s1 = s0, s2 = s0, s3 = s0;
+    for (size_t i = 0; i < quarter; i += 64) {
+        s0 = _mm512_or_si512(s0, _mm512_load_si512(p + i));
+        s1 = _mm512_or_si512(s1, _mm512_load_si512(p + quarter + i));
+        s2 = _mm512_or_si512(s2, _mm512_load_si512(p + 2 * quarter + i));
+        s3 = _mm512_or_si512(s3, _mm512_load_si512(p + 3 * quarter + i));
+        _mm_prefetch(p + i + 2048, _MM_HINT_T0);
+        _mm_prefetch(p + quarter + i + 2048, _MM_HINT_T0);
+        _mm_prefetch(p + 2 * quarter + i + 2048, _MM_HINT_T0);
+        _mm_prefetch(p + 3 * quarter + i + 2048, _MM_HINT_T0);
+    }
+    s0 = _mm512_or_si512(_mm512_or_si512(s0, s1), _mm512_or_si512(s2, s3));
+    return (uint64_t)_mm512_reduce_or_epi64(s0);
+}
+
+/* Multiply-adds on registers: 24 (12) independent chains of zeros. In assembly, because a compiler may fold,
+ * reorder or spill them. */
+#define CHAINS_12 "0,1,2,3,4,5,6,7,8,9,10,11"
+#define CHAINS_24 CHAINS_12 ",12,13,14,15,16,17,18,19,20,21,22,23"
+
+__attribute__((target("avx512f"))) static void spin_bf16(long rounds)
+{
+    __asm__ volatile(".irp i," CHAINS_24 "\n\tvpxord %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n"
+                     "1:\n\t.irp i," CHAINS_24 "\n\tvdpbf16ps %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n\t"
+                     "dec %0\n\tjnz 1b"
+                     : "+r"(rounds)
+                     :
+                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+                       "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19",
+                       "xmm20", "xmm21", "xmm22", "xmm23");
+}
+
+__attribute__((target("avx512f"))) static void spin_f32_avx512(long rounds)
+{
+    __asm__ volatile(".irp i," CHAINS_24 "\n\tvpxord %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n"
+                     "1:\n\t.irp i," CHAINS_24 "\n\tvfmadd231ps %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n\t"
+                     "dec %0\n\tjnz 1b"
+                     : "+r"(rounds)
+                     :
+                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+                       "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19",
+                       "xmm20", "xmm21", "xmm22", "xmm23");
+}
+
+__attribute__((target("avx2"))) static void spin_f32_avx2(long rounds)
+{
+    __asm__ volatile(".irp i," CHAINS_12 "\n\tvpxor %%ymm\\i, %%ymm\\i, %%ymm\\i\n\t.endr\n"
+                     "1:\n\t.irp i," CHAINS_12 "\n\tvfmadd231ps %%ymm\\i, %%ymm\\i, %%ymm\\i\n\t.endr\n\t"
+                     "dec %0\n\tjnz 1b"
+                     : "+r"(rounds)
+                     :
+                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+                       "xmm10", "xmm11");
+}
+#endif
+
+static uint64_t read_plain(const char *p, size_t quarter)
+{
+    uint64_t s[4] = {0}, v[4];
+    for (size_t i = 0; i < quarter; i += 8) {
+        for (size_t j = 0; j < 4; j++) {
+            memcpy(&v[j], p + j * quarter + i, 8);
+            s[j] |= v[j];
+        }
+    }
+    return s[0] | s[1] | s[2] | s[3];
+}
+
+static void read_task(void *arg, int worker, int n_workers)
+{
+    struct bench *b = arg;
+    size_t share = PROBE_BYTES / (size_t)n_workers / 256 * 256;
+    const char *p = b->weights + b->at + (size_t)worker * share;
+#if defined(__x86_64__)
+    if (b->k->level >= CPU_AVX512) {
+        b->sink[worker] += read_avx512(p, share / 4);
+        return;
+    }
+#endif
+    b->sink[worker] += read_plain(p, share / 4);
+}
+
+#if defined(__x86_64__)
+#define SPIN_ROUNDS 200000L
+static void spin_bf16_task(void *arg, int worker, int n_workers)
+{
+    (void)arg;
+    (void)worker;
+    (void)n_workers;
+    spin_bf16(SPIN_ROUNDS);
+}
+
+static void spin_f32_task(void *arg, int worker, int n_workers)
+{
+    struct bench *b = arg;
+    (void)worker;
+    (void)n_workers;
+    if (b->k->level >= CPU_AVX512) {
+        spin_f32_avx512(SPIN_ROUNDS);
+    } else {
+        spin_f32_avx2(SPIN_ROUNDS);
+    }
+}
+#endif
+
+static void keep_best(double *best, double value)
+{
+    *best = value > *best ? value : *best;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, compare_doubles);
+    return x[n / 2];
+}
+
+/* Where the next n_bytes of weights are: a walk through the whole pool, so that nothing is still in a cache. */
+static const char *next_weights(struct bench *b, size_t n_bytes)
+{
+    b->at = b->at + n_bytes > POOL_BYTES ? 0 : b->at;
+    const char *p = b->weights + b->at;
+    b->at += (n_bytes + 4095) / 4096 * 4096;
+    return p;
+}
+
+static void probe_memory(struct bench *b, int i)
+{
+    b->at = b->at + PROBE_BYTES > POOL_BYTES ? 0 : b->at;
+    b->probes[i] = (double)PROBE_BYTES / seconds(b, read_task, b) * 1e-9;
+    b->at += PROBE_BYTES;
+}
+
+static void probe_arithmetic(struct bench *b)
+{
+#if defined(__x86_64__)
+    double rounds = (double)SPIN_ROUNDS * b->n_threads;
+    if (b->k->level == CPU_AVX512_BF16) {
+        keep_best(&b->gflops_bf16, rounds * 24 * 64 / seconds(b, spin_bf16_task, b) * 1e-9);
+    }
+    if (b->k->level >= CPU_AVX512) {
+        keep_best(&b->gflops_f32, rounds * 24 * 32 / seconds(b, spin_f32_task, b) * 1e-9);
+    } else if (b->k->level == CPU_AVX2) {
+        keep_best(&b->gflops_f32, rounds * 12 * 16 / seconds(b, spin_f32_task, b) * 1e-9);
+    }
+#else
+    (void)b;
+    keep_best(&b->gflops_f32, 0);
+#endif
+}
+
+/* Median seconds of a task, alternated with the memory probe, whose median becomes b->gbps. */
+static double measure(struct bench *b, cpu_task *task, void *arg)
+{
+    double s[N_REPEATS];
+    probe_arithmetic(b);
+    for (int i = 0; i < N_REPEATS; i++) {
+        probe_memory(b, i);
+        s[i] = seconds(b, task, arg);
+    }
+    b->gbps = median(b->probes, N_REPEATS);
+    return median(s, N_REPEATS);
+}
+
+/* ---- matrix products ---- */
+
+enum op { GEMM, GEMM_ADD, GEMM_SWIGLU };
+struct product {
+    const char *name;
+    enum op op;
+    enum act_type t;
+    int n, k;
+};
+
+struct product_run {
+    struct bench *b;
+    const struct product *p;
+    struct weight w;
+    int m, n_runs;
+    size_t n_bytes;
+};
+
+static void product_task(void *arg, int worker, int n_workers)
+{
+    struct product_run *r = arg;
+    struct bench *b = r->b;
+    const struct act_kernels *k = &b->k->act[r->p->t];
+    int t0, t1, tiles = r->w.n / 16;
+    size_t ldk = (size_t)r->w.k, ldn = (size_t)r->w.n;
+    if (r->p->op == GEMM_SWIGLU) {
+        cpu_split(tiles / 2, 2, worker, n_workers, &t0, &t1);
+        k->gemm_swiglu(b->out, ldn / 2, b->a, ldk, &r->w, r->w.n / 2, r->m, t0, t1);
+        return;
+    }
+    cpu_split(tiles, 4, worker, n_workers, &t0, &t1);
+    if (r->p->op == GEMM_ADD) {
+        k->gemm_add(b->x, ldn, b->a, ldk, &r->w, r->m, t0, t1);
+    } else {
+        k->gemm(b->c + (size_t)t0 * 16, ldn, b->a, ldk, &r->w, r->m, t0, t1);
+    }
+}
+
+/* As many runs as make some 64 MB of weights, each with other weights. */
+static void product_runs(void *arg, int worker, int n_workers)
+{
+    struct product_run *r = arg, one = *r;
+    for (int i = 0; i < r->n_runs; i++) {
+        one.w.data = (const char *)r->w.data + (size_t)i * r->n_bytes;
+        product_task(&one, worker, n_workers);
+        cpu_pool_barrier(r->b->pool, worker);
+    }
+}
+
+static void bench_product(struct bench *b, const struct product *p, int m)
+{
+    struct product_run r = {b, p, {WEIGHT_BF16, p->n, p->k, NULL}, m, 1, 0};
+    double s[N_REPEATS], flops = 2.0 * m * p->n * p->k;
+    if (b->filter && !strstr(p->name, b->filter)) {
+        return;
+    }
+    r.n_bytes = weight_packed_bytes(WEIGHT_BF16, p->n, p->k);
+    r.n_runs = m > 32 ? 1 : (int)(PROBE_BYTES / r.n_bytes);
+    r.n_runs = r.n_runs < 1 ? 1 : r.n_runs;
+    probe_arithmetic(b);
+    for (int i = 0; i < N_REPEATS; i++) {
+        probe_memory(b, i);
+        r.w.data = next_weights(b, r.n_bytes * (size_t)r.n_runs);
+        s[i] = seconds(b, product_runs, &r) / r.n_runs;
+    }
+    b->gbps = median(b->probes, N_REPEATS);
+    double t = median(s, N_REPEATS), gbps = (double)r.n_bytes / t * 1e-9, gflops = flops / t * 1e-9;
+    double peak = p->t == ACT_BF16 && b->gflops_bf16 > 0 ? b->gflops_bf16 : b->gflops_f32;
+    printf("%-12s %-4s M %4d N %6d K %4d %9.1f us %7.1f of %5.1f GB/s %5.1f%% %8.1f GFLOP/s %5.1f%%\n", p->name,
+           p->t == ACT_BF16 ? "bf16" : "f32", m, p->n, p->k, t * 1e6, gbps, b->gbps, 100 * gbps / b->gbps, gflops,
+           peak > 0 ? 100 * gflops / peak : 0.0);
+    fflush(stdout);
+}
+
+/* ---- a whole decode step's products, in order, one barrier apart ---- */
+
+static void step_task(void *arg, int worker, int n_workers)
+{
+    static const struct product layer[] = {
+        {"qkv", GEMM, ACT_BF16, 2560, 1024},
+        {"o", GEMM_ADD, ACT_BF16, 1024, 2048},
+        {"gate_up", GEMM_SWIGLU, ACT_BF16, 6144, 1024},
+        {"down", GEMM_ADD, ACT_BF16, 1024, 3072},
+    };
+    static const struct product head = {"head", GEMM, ACT_BF16, 103424, 1024};
+    struct bench *b = arg;
+    size_t at = 0;
+    for (int i = 0; i < 18 * 4 + 1; i++) {
+        const struct product *p = i < 72 ? &layer[i % 4] : &head;
+        struct product_run r = {b, p, {WEIGHT_BF16, p->n, p->k, b->weights + at}, 1, 1, 0};
+        at += weight_packed_bytes(WEIGHT_BF16, p->n, p->k);
+        if (at > POOL_BYTES) {
+            at = 0;
+            r.w.data = b->weights;
+        }
+        product_task(&r, worker, n_workers);
+        cpu_pool_barrier(b->pool, worker);
+    }
+}
+
+static void bench_step(struct bench *b)
+{
+    double n_bytes = 18.0 * (2560 * 1024 + 1024 * 2048 + 6144 * 1024 + 1024 * 3072) * 2 + 103424.0 * 1024 * 2;
+    if (b->filter && !strstr("step", b->filter)) {
+        return;
+    }
+    double t = measure(b, step_task, b), gbps = n_bytes / t * 1e-9;
+    printf("%-12s bf16 M    1 %-15s %9.1f us %7.1f of %5.1f GB/s %5.1f%%\n", "step", "all 0.3B", t * 1e6, gbps,
+           b->gbps, 100 * gbps / b->gbps);
+}
+
+/* ---- the rest ---- */
+
+struct attn_run {
+    struct bench *b;
+    enum act_type t;
+    int n_q, n_parts;
+};
+
+static void attn_task(void *arg, int worker, int n_workers)
+{
+    struct attn_run *r = arg;
+    struct bench *b = r->b;
+    int32_t visible[ATTN_MAX_Q];
+    const void *tiles[16];
+    float m[ATTN_MAX_Q], l[ATTN_MAX_Q];
+    size_t tile_bytes = 32 * 128 * act_size(r->t);
+    int p0, p1;
+    for (int i = 0; i < r->n_q; i++) {
+        visible[i] = 256;
+    }
+    cpu_split(r->n_parts, 1, worker, n_workers, &p0, &p1);
+    for (int p = p0; p < p1; p++) {
+        for (size_t i = 0; i < 16; i++) {
+            tiles[i] = b->weights + ((size_t)p * 16 + i) * tile_bytes % (POOL_BYTES / 2);
+        }
+        struct attn_part part = {b->a, r->n_q, 128, 0.088f, visible, tiles, m, l,
+                                 b->acc + (size_t)worker * ATTN_MAX_Q * 128,
+                                 b->scratch + (size_t)worker * ATTN_SCRATCH_FLOATS};
+        b->k->act[r->t].attn_part(&part);
+    }
+}
+
+static void bench_attention(struct bench *b, enum act_type t, int n_q)
+{
+    struct attn_run r = {b, t, n_q, 2000 / (1 + n_q / 8)};
+    if (b->filter && !strstr("attention", b->filter)) {
+        return;
+    }
+    double best = measure(b, attn_task, &r);
+    double bytes = (double)r.n_parts * 16 * 32 * 128 * (double)act_size(t), flops = r.n_parts * 256.0 * 128 * 4 * n_q;
+    double peak = t == ACT_BF16 && b->gflops_bf16 > 0 ? b->gflops_bf16 : b->gflops_f32;
+    printf("%-12s %-4s queries %2d, 256 positions %6.1f us %9.1f GB/s %5.1f%% %8.1f GFLOP/s %5.1f%%\n", "attention",
+           t == ACT_BF16 ? "bf16" : "f32", n_q, best * 1e6 / r.n_parts, bytes / best * 1e-9,
+           100 * bytes / best * 1e-9 / b->gbps, flops / best * 1e-9, peak > 0 ? 100 * flops / best * 1e-9 / peak : 0.0);
+}
+
+static void rows_task(void *arg, int worker, int n_workers)
+{
+    struct bench *b = arg;
+    int r0, r1;
+    cpu_split(512, 1, worker, n_workers, &r0, &r1);
+    const struct act_kernels *k = &b->k->act[ACT_BF16];
+    size_t at = (size_t)r0 * 3072;
+    k->rmsnorm(b->out + at, 1024, b->x + at, 1024, b->c, 1e-5f, r1 - r0, 1024);
+    k->add(b->x + at, 1024, b->c + at, 1024, r1 - r0, 1024);
+    k->swiglu(b->out + at, 3072, b->c + at, 3072, b->c + at, 3072, r1 - r0, 3072);
+}
+
+static void logits_task(void *arg, int worker, int n_workers)
+{
+    struct bench *b = arg;
+    float max;
+    double sum;
+    (void)n_workers;
+    if (worker == 0) {
+        b->sink[0] += (uint64_t)b->k->argmax(b->c, 103424);
+        b->k->logsumexp(b->c, 103424, &max, &sum);
+        b->sink[0] += (uint64_t)sum;
+    }
+}
+
+static void pack_task(void *arg, int worker, int n_workers)
+{
+    struct bench *b = arg;
+    int t0, t1;
+    size_t half = POOL_BYTES / 2;
+    cpu_split(6144 * 8 / 16, 4, worker, n_workers, &t0, &t1);
+    b->k->pack(b->weights + half, WEIGHT_BF16, 6144 * 8, 1024, b->weights, DTYPE_BF16, 1024, 1, t0, t1, 1, 0);
+}
+
+static void pack_in_out_task(void *arg, int worker, int n_workers)
+{
+    struct bench *b = arg;
+    int t0, t1;
+    size_t half = POOL_BYTES / 2;
+    for (size_t i = 0; i < 8; i++) {
+        cpu_split(6144 / 16, 4, worker, n_workers, &t0, &t1);
+        b->k->pack(b->weights + half + i * 6144 * 2048, WEIGHT_BF16, 6144, 1024, b->weights + i * 6144 * 2048,
+                   DTYPE_BF16, 1, 6144, t0, t1, 1, 0);
+    }
+}
+
+static void bench_simple(struct bench *b, const char *name, cpu_task *task, double bytes)
+{
+    if (b->filter && !strstr(name, b->filter)) {
+        return;
+    }
+    double t = measure(b, task, b);
+    printf("%-40s %9.1f us %7.1f GB/s\n", name, t * 1e6, bytes / t * 1e-9);
+}
+
+static void fill_task(void *arg, int worker, int n_workers)
+{
+    struct bench *b = arg;
+    size_t share = POOL_BYTES / 2 / (size_t)n_workers;
+    uint16_t *p = (uint16_t *)(void *)b->weights + (size_t)worker * share;
+    uint64_t s = 88172645463325252u + (uint64_t)worker;
+    for (size_t i = 0; i < share; i++) {
+        s ^= s << 13;
+        s ^= s >> 7;
+        s ^= s << 17;
+        p[i] = (uint16_t)(0x3c00u | (s >> 40 & 0x81ffu)); /* +-0.008 .. +-0.03 */
+    }
+}
+
+static void limits_now(struct bench *b)
+{
+    for (int i = 0; i < N_REPEATS; i++) {
+        probe_memory(b, i);
+        probe_arithmetic(b);
+    }
+    b->gbps = median(b->probes, N_REPEATS);
+}
+
+static void run_all(struct bench *b)
+{
+    static const struct product products[] = {
+        {"qkv", GEMM, ACT_BF16, 2560, 1024},
+        {"o", GEMM_ADD, ACT_BF16, 1024, 2048},
+        {"gate_up", GEMM_SWIGLU, ACT_BF16, 6144, 1024},
+        {"down", GEMM_ADD, ACT_BF16, 1024, 3072},
+        {"lm_head", GEMM, ACT_BF16, 103424, 1024},
+    };
+    static const struct product wide = {"gate_up", GEMM_SWIGLU, ACT_F32, 6144, 1024};
+    static const int ms[] = {1, 2, 4, 6, 8, 12, 16, 32, 64, 128, 512};
+    bench_step(b);
+    for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
+        for (size_t j = 0; j < sizeof ms / sizeof ms[0]; j++) {
+            if (products[i].n < 100000 || ms[j] <= 32) {
+                bench_product(b, &products[i], ms[j]);
+            }
+        }
+    }
+    bench_product(b, &wide, 1);
+    bench_product(b, &wide, 8);
+    bench_product(b, &wide, 128);
+    for (int t = 0; t < ACT_TYPE_COUNT; t++) {
+        bench_attention(b, (enum act_type)t, 8);
+        bench_attention(b, (enum act_type)t, 64);
+    }
+    bench_simple(b, "rmsnorm, add 512x1024, swiglu 512x3072", rows_task, 512 * 1024 * 10.0 + 512 * 3072 * 10.0);
+    bench_simple(b, "argmax, logsumexp of 103424", logits_task, 103424 * 16.0);
+    bench_simple(b, "pack [out, in]", pack_task, 6144 * 8 * 1024 * 2.0);
+    bench_simple(b, "pack [in, out]", pack_in_out_task, 6144 * 8 * 1024 * 2.0);
+}
+
 int kbench_run(const char *level, const char *filter)
 {
-    (void)level; (void)filter;
-    return 0;
+    struct bench b = {.filter = filter};
+    struct cpu_limits limits;
+    struct err e;
+    enum cpu_level chosen;
+    int rc = 1;
+    const size_t n_c = (size_t)512 * 6144 + 103424 * 32;
+    if (cpu_level_choose(level, &chosen, &e) < 0 || cpu_limits_read(&limits, &e) < 0) {
+        fprintf(stderr, "kcheck: %s\n", e.text);
+        return 1;
+    }
+    b.n_threads = limits.n_threads < MAX_THREADS ? limits.n_threads : MAX_THREADS;
+    b.k = kernels_get(chosen);
+    b.weights = cpu_big_alloc(POOL_BYTES);
+    b.a = cpu_big_alloc(512 * 3072 * 4);
+    b.x = cpu_big_alloc(512 * 6144 * 4);
+    b.out = cpu_big_alloc(512 * 6144 * 4);
+    b.c = cpu_big_alloc(n_c * 4);
+    b.acc = cpu_big_alloc((size_t)b.n_threads * ATTN_MAX_Q * 128 * 4);
+    b.scratch = cpu_big_alloc((size_t)b.n_threads * ATTN_SCRATCH_FLOATS * 4);
+    if (!b.weights || !b.a || !b.x || !b.out || !b.c || !b.acc || !b.scratch) {
+        fprintf(stderr, "kcheck: out of memory\n");
+        goto done;
+    }
+    if (cpu_pool_open(&b.pool, 1, limits.cpu_ids, &e) < 0) {
+        fprintf(stderr, "kcheck: %s\n", e.text);
+        goto done;
+    }
+    int n_threads = b.n_threads;
+    b.n_threads = 1;
+    cpu_pool_run(b.pool, fill_task, &b);
+    memcpy(b.a, b.weights, 512 * 3072 * 4);
+    limits_now(&b);
+    printf("level %s, 1 thread: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32\n", cpu_level_name(b.k->level),
+           b.gbps, b.gflops_bf16, b.gflops_f32);
+    cpu_pool_close(b.pool);
+    b.pool = NULL;
+    b.gbps = b.gflops_bf16 = b.gflops_f32 = 0;
+    b.n_threads = n_threads;
+    if (cpu_pool_open(&b.pool, n_threads, limits.cpu_ids, &e) < 0) {
+        fprintf(stderr, "kcheck: %s\n", e.text);
+        goto done;
+    }
+    limits_now(&b);
+    printf("level %s, %d threads: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32\n", cpu_level_name(b.k->level),
+           n_threads, b.gbps, b.gflops_bf16, b.gflops_f32);
+    run_all(&b);
+    rc = 0;
+done:
+    cpu_pool_close(b.pool);
+    cpu_big_free(b.weights, POOL_BYTES);
+    cpu_big_free(b.a, 512 * 3072 * 4);
+    cpu_big_free(b.x, 512 * 6144 * 4);
+    cpu_big_free(b.out, 512 * 6144 * 4);
+    cpu_big_free(b.c, n_c * 4);
+    cpu_big_free(b.acc, (size_t)b.n_threads * ATTN_MAX_Q * 128 * 4);
+    cpu_big_free(b.scratch, (size_t)b.n_threads * ATTN_SCRATCH_FLOATS * 4);
+    return rc;
 }
