@@ -442,12 +442,12 @@ static void body(struct gen *g, struct buf *out)
     json_w_object_end(&w);
 }
 
-static const struct gen_dialect dialect = {
+const struct gen_dialect chat_dialect = {
     .id_prefix = "chatcmpl-", .chat = 1, .parse = parse, .begin = begin, .chunk = chunk, .usage_chunk = usage_chunk,
     .body = body,
 };
 
 void chat_handle(struct server *s, struct http_exchange *x)
 {
-    gen_start(s, x, &dialect);
+    gen_start(s, x, &chat_dialect);
 }

@@ -265,11 +265,11 @@ static void body(struct gen *g, struct buf *out)
     json_w_object_end(&w);
 }
 
-static const struct gen_dialect dialect = {
+const struct gen_dialect completions_dialect = {
     .id_prefix = "cmpl-", .chat = 0, .parse = parse, .chunk = chunk, .usage_chunk = usage_chunk, .body = body,
 };
 
 void completions_handle(struct server *s, struct http_exchange *x)
 {
-    gen_start(s, x, &dialect);
+    gen_start(s, x, &completions_dialect);
 }

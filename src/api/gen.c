@@ -223,7 +223,7 @@ static void abort_engine(struct gen *g)
     }
 }
 
-static void gen_free(struct gen *g)
+void gen_free(struct gen *g)
 {
     struct server *s = g->server;
     if (g->prev) {
@@ -423,23 +423,18 @@ static void parse_done(struct work *w)
 
 static void on_drain(void *user);
 
-void gen_start(struct server *s, struct http_exchange *x, const struct gen_dialect *d)
+struct gen *gen_new(struct server *s, const struct gen_dialect *d, char *body, size_t n_bytes)
 {
     struct gen *g = calloc(1, sizeof *g);
     if (!g) {
-        struct api_error e;
-        api_fail(&e, 503, "ServiceUnavailableError", NULL, "out of memory");
-        respond_error(s, x, &e);
-        return;
+        return NULL;
     }
     g->server = s;
-    g->x = x;
     g->dialect = d;
-    g->arrival_ns = http_started_ns(x);
-    g->created = clock_unix_s();
+    g->body = body;
+    g->body_bytes = n_bytes;
     arena_init(&g->arena, 0);
     buf_init(&g->prompt_text);
-    g->body = http_body_take(x, &g->body_bytes);
     g->work.run = run_parse;
     g->work.done = parse_done;
     g->next = s->gens;
@@ -448,10 +443,28 @@ void gen_start(struct server *s, struct http_exchange *x, const struct gen_diale
     }
     s->gens = g;
     s->n_gens++;
+    return g;
+}
+
+void gen_start(struct server *s, struct http_exchange *x, const struct gen_dialect *d)
+{
+    size_t n;
+    char *body = http_body_take(x, &n);
+    struct gen *g = gen_new(s, d, body, n);
+    if (!g) {
+        struct api_error e;
+        free(body);
+        api_fail(&e, 503, "ServiceUnavailableError", NULL, "out of memory");
+        respond_error(s, x, &e);
+        return;
+    }
+    g->x = x;
+    g->arrival_ns = http_started_ns(x);
+    g->created = clock_unix_s();
     s->n_load++;
     http_on_gone(x, on_gone, g);
     http_on_drain(x, on_drain, g);
-    work_post(s, &g->work, g->body_bytes);
+    work_post(s, &g->work, n);
 }
 
 /* ---- events ---- */

@@ -111,6 +111,11 @@ struct gen {
     struct buf prompt_text;      /* chat: rendered template */
 };
 
+extern const struct gen_dialect completions_dialect, chat_dialect;
+
+/* Owns body (malloc'ed, may be NULL). work.run parses it, without a client or an engine. */
+struct gen *gen_new(struct server *s, const struct gen_dialect *d, char *body, size_t n_bytes);
+void gen_free(struct gen *g);
 /* Takes the exchange's body and starts. */
 void gen_start(struct server *s, struct http_exchange *x, const struct gen_dialect *d);
 void gen_event(struct engine_event *ev);       /* feeds and frees the event; net thread */
