@@ -62,7 +62,7 @@ int field_int(const struct fields *f, const char *name, int64_t min, int64_t max
         if (d != floor(d)) {
             return fail_field(f, name, "int_from_float", "Input should be a valid integer, got a number with a fractional part");
         }
-        if (d < (double)min || d < -9223372036854775808.0) {
+        if (d < (double)min || d <= -9223372036854775808.0) {
             return range(f, name, 1, min);
         }
         if (d > (double)max || d >= 9223372036854775808.0) {
