@@ -14,7 +14,7 @@
 #include "kernels/kernels.h"
 
 #define PANEL_TILES     4
-#define FUSED_ROWS      48 /* rows of a block: 48 x 64 floats, 12 KB */
+#define FUSED_ROWS      72 /* rows of a block at most: 72 x 64 floats, 18 KB */
 #define FUSED_QKV_FLOATS 6144
 
 struct fused {
@@ -31,6 +31,13 @@ struct fused {
 static inline const char *fused_tile(const struct weight *w, int tile)
 {
     return (const char *)w->data + (size_t)tile * (size_t)w->k * (w->format == WEIGHT_BF16 ? 32 : 64);
+}
+
+/* Rows of each block when m rows are cut in as few even blocks as possible. */
+static inline int fused_rows(int m, int most)
+{
+    int n_blocks = (m + most - 1) / most;
+    return (m + n_blocks - 1) / n_blocks;
 }
 
 static inline const void *fused_next(const struct weight *w, int tile, int tile_end, int is_last_block)
@@ -55,11 +62,12 @@ static inline __attribute__((always_inline)) void fused_gemm_add(const struct fu
 {
     _Alignas(64) float block[FUSED_ROWS * PANEL_TILES * TILE_N];
     const size_t ld = PANEL_TILES * TILE_N;
+    const int max_rows = fused_rows(m, FUSED_ROWS);
     for (int tile = tile0; tile < tile1; tile += PANEL_TILES) {
         int n = tile1 - tile < PANEL_TILES ? tile1 - tile : PANEL_TILES;
         int cols = w->n - tile * TILE_N < n * TILE_N ? w->n - tile * TILE_N : n * TILE_N;
-        for (int i = 0; i < m; i += FUSED_ROWS) {
-            int rows = m - i < FUSED_ROWS ? m - i : FUSED_ROWS;
+        for (int i = 0; i < m; i += max_rows) {
+            int rows = m - i < max_rows ? m - i : max_rows;
             f->panel(block, ld, (const char *)a + (size_t)i * lda * f->act_bytes, lda, w, rows, tile, n,
                      fused_next(w, tile + n, tile1, i + rows == m));
             f->add((char *)x + ((size_t)i * ldx + (size_t)tile * TILE_N) * f->act_bytes, ldx, block, ld, rows, cols);
@@ -73,10 +81,11 @@ static inline __attribute__((always_inline)) void fused_gemm_swiglu(const struct
 {
     _Alignas(64) float block[FUSED_ROWS * PANEL_TILES * TILE_N];
     const size_t ld = PANEL_TILES * TILE_N;
+    const int max_rows = fused_rows(m, FUSED_ROWS);
     for (int t = t0; t < t1; t += PANEL_TILES / 2) {
         int pairs = t1 - t < PANEL_TILES / 2 ? t1 - t : PANEL_TILES / 2;
-        for (int i = 0; i < m; i += FUSED_ROWS) {
-            int rows = m - i < FUSED_ROWS ? m - i : FUSED_ROWS;
+        for (int i = 0; i < m; i += max_rows) {
+            int rows = m - i < max_rows ? m - i : max_rows;
             f->panel(block, ld, (const char *)a + (size_t)i * lda * f->act_bytes, lda, w, rows, 2 * t, 2 * pairs,
                      fused_next(w, 2 * (t + pairs), 2 * t1, i + rows == m));
             for (int p = 0; p < pairs; p++) {
@@ -94,7 +103,7 @@ static inline __attribute__((always_inline)) void fused_gemm_qkv(const struct fu
                                                                  int m, int head0, int head1)
 {
     _Alignas(64) float block[FUSED_QKV_FLOATS];
-    const int tiles = r->head_dim / TILE_N, max_rows = FUSED_QKV_FLOATS / r->head_dim / 6 * 6;
+    const int tiles = r->head_dim / TILE_N, max_rows = fused_rows(m, FUSED_QKV_FLOATS / r->head_dim);
     const size_t ld = (size_t)r->head_dim;
     for (int h = head0; h < head1; h++) {
         for (int i = 0; i < m; i += max_rows) {

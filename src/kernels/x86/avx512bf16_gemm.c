@@ -16,7 +16,9 @@
 
 #define MAX_ROWS    6
 #define BLOCK_PAIRS 128
-#define AHEAD_LINES 24 /* prefetch distance of the streaming loop, in lines of each stream */
+#define SHORT_PAIRS 64 /* K block of few rows, where this block and the next must share the L1 cache */
+#define FEW_ROWS    36
+#define AHEAD_LINES 16 /* prefetch distance of the streaming loop, in lines of each stream */
 
 typedef __m512bh pairs16; /* one weight line: 16 rows x one pair of K */
 
@@ -204,8 +206,9 @@ static void panel(float *c, size_t ldc, const void *a, size_t lda, const struct 
         return;
     }
     const int n_groups = (m + MAX_ROWS - 1) / MAX_ROWS;
-    for (size_t from = 0; from < pairs; from += BLOCK_PAIRS) {
-        s.pairs = pairs - from < BLOCK_PAIRS ? pairs - from : BLOCK_PAIRS;
+    const size_t block_pairs = m <= FEW_ROWS ? SHORT_PAIRS : BLOCK_PAIRS;
+    for (size_t from = 0; from < pairs; from += block_pairs) {
+        s.pairs = pairs - from < block_pairs ? pairs - from : block_pairs;
         s.is_first = from == 0;
         const char *ahead[PANEL_TILES];
         for (int t = 0; t < PANEL_TILES; t++) {
