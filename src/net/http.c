@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -28,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -76,6 +78,7 @@ struct conn {
     int peer_eof;
     int broken;                           /* out of memory inside a stream */
     uint64_t idle_since_ns, head_since_ns, body_since_ns, stuck_since_ns, linger_until_ns;
+    int kernel_bytes;                     /* when the output got stuck, or at the last look */
     int n_requests;
     char peer[80];
 };
@@ -243,6 +246,13 @@ static void conn_linger(struct conn *c)
 
 /* ---- output ---- */
 
+/* Bytes that the kernel holds and the peer has not acknowledged. */
+static int kernel_backlog(const struct conn *c)
+{
+    int n = 0;
+    return ioctl(c->fd, SIOCOUTQ, &n) == 0 ? n : 0;
+}
+
 /* Sends what waits. Returns 0, or -1 when the connection was closed. */
 static int conn_flush(struct conn *c)
 {
@@ -264,6 +274,7 @@ static int conn_flush(struct conn *c)
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             if (c->stuck_since_ns == 0) {
                 c->stuck_since_ns = clock_now_ns();
+                c->kernel_bytes = kernel_backlog(c);
             }
             event_add(c->ev_write, NULL);
             if (c->out_sent > INPUT_BYTES) {
@@ -707,6 +718,14 @@ static void check_deadlines(struct conn *c, uint64_t now)
             conn_close(c);
         }
         return;
+    }
+    if (backlog(c) > 0 && c->stuck_since_ns) {
+        /* A slow reader empties the kernel's buffer long before there is room for our next write. */
+        int kernel_bytes = kernel_backlog(c);
+        if (kernel_bytes < c->kernel_bytes) {
+            c->stuck_since_ns = now;
+        }
+        c->kernel_bytes = kernel_bytes;
     }
     if (backlog(c) > 0 && over(c->stuck_since_ns, o->write_timeout_s, now)) {
         conn_close(c);

@@ -56,7 +56,9 @@ static inline int rig_read(int fd, struct buf *out, const char *until, int ms)
 {
     uint64_t end = clock_now_ns() + (uint64_t)ms * 1000000u;
     char block[65536];
-    while (!(until && out->data && memmem(out->data, out->len, until, strlen(until)))) {
+    size_t seen = 0; /* no need to look for `until` before it */
+    while (!(until && out->data && memmem(out->data + seen, out->len - seen, until, strlen(until)))) {
+        seen = until && out->len > strlen(until) ? out->len - strlen(until) : 0;
         uint64_t now = clock_now_ns();
         struct pollfd p = {fd, POLLIN, 0};
         if (now >= end || poll(&p, 1, (int)((end - now) / 1000000u) + 1) <= 0) {
