@@ -30,7 +30,7 @@ announce() {
 
 tern serves $(basename "$model") at http://$host:$port (Ctrl-C stops it). Paste this into another terminal:
 
-curl -N http://$host:$port/v1/chat/completions -H 'Content-Type: application/json' -d '{"model":"$(basename "$model")","messages":[{"role":"user","content":"Write a poem about the sea."}],"max_tokens":120,"stream":true}'
+curl -N http://$host:$port/v1/chat/completions -H 'Content-Type: application/json' -d '{"model":"$(basename "$model")","messages":[{"role":"user","content":"写一首七言绝句，题目是《春晓》。"}],"max_tokens":120,"stream":true}'
 
 TEXT
             return

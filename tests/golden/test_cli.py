@@ -221,3 +221,8 @@ def test_generation_defaults_come_from_the_model_and_can_be_overridden(tmp_path)
     assert other["outputs"][0]["token_ids"] == greedy["outputs"][0]["token_ids"][:4]
     r = run(*base, "--override-generation-config", '{"temperature": "hot"}')
     assert r.returncode == 1 and b"temperature" in r.stderr
+
+
+def test_verify_real_model_refuses_another_model():
+    r = subprocess.run([str(ternlib.SOURCE / "tools" / "verify-real-model"), MODEL, ternlib.TERN], capture_output=True, timeout=60)
+    assert r.returncode == 1 and b"FAIL: expected the 360,748,032 parameters" in r.stdout, r
