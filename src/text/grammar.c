@@ -1,0 +1,829 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running a grammar: configurations, their transitions, and token masks.
+ *
+ * A stack item is (state, count, parent item); a configuration is the set of stack tops that wait for a byte, plus
+ * whether the whole output may end here. Both are interned, so equal ones have equal numbers, transitions are found in
+ * a hash table after their first use, and a mask is computed once per configuration.
+ *
+ * The mask walk goes over the vocabulary's byte trie (tokens sorted by their bytes, stored in preorder) and drops a whole
+ * subtree when the configuration dies. Where a configuration repeats one character class (the inside of a JSON string),
+ * nearly every token would survive; those that consist of such characters only come from masks precomputed per class
+ * and by number of characters, and the walk skips them. */
+#include "text/grammar.h"
+
+#include "base/hash.h"
+#include "base/utf8.h"
+#include "text/gram_front.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_ITEMS 2000000    /* stack items of one grammar */
+#define MAX_CONFIGS 400000   /* configurations of one grammar */
+#define MAX_CONFIG_TOPS 4096 /* stack tops of one configuration */
+#define MAX_CLOSURE 200000   /* empty transitions of one step */
+#define MASK_CACHE 64        /* masks kept per grammar */
+#define CLASS_BUCKETS 24     /* masks by character count 1..24, then one for any count */
+#define NO_CONFIG (-1)
+
+/* ---- vocabulary ---- */
+
+struct grammar_vocab {
+    const struct tokenizer *t;
+    int vocab_size, n_words;
+    int n_nodes;        /* trie nodes in preorder */
+    uint8_t *byte;      /* [n_nodes] */
+    uint8_t *depth;     /* [n_nodes] 1-based: bytes up to and including this node */
+    int32_t *end;       /* [n_nodes] first node after the subtree */
+    int32_t *tok_first; /* [n_nodes + 1] tokens that end at node i: tok[tok_first[i] .. tok_first[i + 1]) */
+    int32_t *tok;
+};
+
+#define MAX_TOKEN_BYTES 250
+
+struct entry {
+    const char *s;
+    size_t n;
+    int32_t id;
+};
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    int c = memcmp(x->s, y->s, x->n < y->n ? x->n : y->n);
+    if (c != 0) {
+        return c;
+    }
+    return x->n != y->n ? (x->n < y->n ? -1 : 1) : x->id - y->id;
+}
+
+/* Preorder trie from sorted entries. Node arrays have room for every byte of every entry. */
+static void fill_trie(struct grammar_vocab *v, const struct entry *es, int n)
+{
+    int32_t open[MAX_TOKEN_BYTES + 1]; /* node at each depth of the current path */
+    int depth = 0, n_tok = 0;
+    const struct entry *prev = NULL;
+    for (int i = 0; i < n; i++) {
+        size_t common = 0;
+        while (prev != NULL && common < prev->n && common < es[i].n && prev->s[common] == es[i].s[common]) {
+            common++;
+        }
+        while (depth > (int)common) {
+            v->end[open[depth--]] = v->n_nodes;
+        }
+        for (size_t b = common; b < es[i].n; b++) {
+            int32_t node = v->n_nodes++;
+            depth++;
+            open[depth] = node;
+            v->byte[node] = (uint8_t)es[i].s[b];
+            v->depth[node] = (uint8_t)depth;
+            v->tok_first[node] = n_tok;
+        }
+        v->tok[n_tok++] = es[i].id;
+        prev = &es[i];
+    }
+    while (depth > 0) {
+        v->end[open[depth--]] = v->n_nodes;
+    }
+    v->tok_first[v->n_nodes] = n_tok;
+}
+
+int grammar_vocab_open(struct grammar_vocab **out, const struct tokenizer *t, int vocab_size, struct err *e)
+{
+    struct grammar_vocab *v = calloc(1, sizeof *v);
+    int n_ids = tokenizer_n_ids(t) < vocab_size ? tokenizer_n_ids(t) : vocab_size;
+    struct entry *es = malloc(sizeof *es * (size_t)(n_ids + 1));
+    size_t bytes = 1;
+    int n = 0;
+    *out = NULL;
+    if (v == NULL || es == NULL) {
+        goto fail;
+    }
+    v->t = t;
+    v->vocab_size = vocab_size;
+    v->n_words = (vocab_size + 31) / 32;
+    for (int32_t id = 0; id < n_ids; id++) {
+        size_t len = 0;
+        const char *s = tokenizer_piece(t, id, &len);
+        if (s != NULL && len > 0 && len <= MAX_TOKEN_BYTES && !tokenizer_is_special(t, id)) {
+            es[n++] = (struct entry){s, len, id};
+            bytes += len;
+        }
+    }
+    qsort(es, (size_t)n, sizeof *es, by_bytes);
+    v->byte = malloc(bytes);
+    v->depth = malloc(bytes);
+    v->end = malloc(bytes * sizeof *v->end);
+    v->tok_first = malloc((bytes + 1) * sizeof *v->tok_first);
+    v->tok = malloc((size_t)(n + 1) * sizeof *v->tok);
+    if (!v->byte || !v->depth || !v->end || !v->tok_first || !v->tok) {
+        goto fail;
+    }
+    fill_trie(v, es, n);
+    free(es);
+    *out = v;
+    return 0;
+fail:
+    free(es);
+    grammar_vocab_close(v);
+    return err_set(e, ERR_NOMEM, "out of memory for the grammar's vocabulary");
+}
+
+void grammar_vocab_close(struct grammar_vocab *v)
+{
+    if (v != NULL) {
+        free(v->byte);
+        free(v->depth);
+        free(v->end);
+        free(v->tok_first);
+        free(v->tok);
+        free(v);
+    }
+}
+
+int grammar_vocab_mask_words(const struct grammar_vocab *v)
+{
+    return v->n_words;
+}
+
+/* ---- interning ---- */
+
+struct item {
+    int32_t state, count, parent; /* parent 0: the bottom */
+};
+
+struct config {
+    int32_t first, n; /* tops[first .. first + n): items, ascending */
+    int32_t accept;   /* the output may end here */
+};
+
+struct table { /* open addressing, values are indexes + 1 */
+    int32_t *slot;
+    size_t mask, used;
+};
+
+/* Tokens that consist of characters of one class only. */
+struct class_masks {
+    uint32_t *bucket[CLASS_BUCKETS + 1]; /* [k]: at most k + 1 characters; the last: any number */
+    uint8_t *wholly;                     /* [n_nodes] every token in the subtree is such a token */
+    uint8_t first_byte[256];
+    int max_chars; /* of the longest such token */
+};
+
+struct mask_entry {
+    int32_t config;
+    int n_allowed;
+    uint64_t used;
+    uint32_t *mask;
+};
+
+struct grammar {
+    atomic_int refs;
+    pthread_mutex_t lock;
+    struct gram g;
+    const struct grammar_vocab *v;
+    struct item *items;
+    int n_items, cap_items;
+    struct config *configs;
+    int n_configs, cap_configs;
+    int32_t *tops;
+    int n_tops, cap_tops;
+    struct table item_table, config_table;
+    struct { uint64_t *key; int32_t *value; size_t mask, used; } steps; /* (config << 8 | byte) + 1 -> config */
+    uint32_t *seen; /* [cap_items] closure epoch of each item */
+    uint32_t epoch;
+    int32_t *work, *found; /* scratch of the closure */
+    struct class_masks *classes; /* [g.n_classes], filled on first use */
+    struct mask_entry cache[MASK_CACHE];
+    uint64_t tick;
+    int32_t *walk; /* [MAX_TOKEN_BYTES + 1] */
+    int start;
+};
+
+static int table_grow(struct table *t)
+{
+    if (t->slot != NULL && t->used * 2 <= t->mask) {
+        return 0;
+    }
+    size_t size = t->slot == NULL ? 1024 : (t->mask + 1) * 2;
+    int32_t *slot = calloc(size, sizeof *slot);
+    if (slot == NULL) {
+        return ERR_NOMEM;
+    }
+    free(t->slot);
+    t->slot = slot;
+    t->mask = size - 1;
+    return 1; /* the caller enters everything again */
+}
+
+static int reserve(void **array, int want, int *cap, size_t item_bytes, int limit)
+{
+    if (want <= *cap) {
+        return 0;
+    }
+    if (want > limit) {
+        return ERR_TOO_LARGE;
+    }
+    int n = *cap ? *cap : 256;
+    while (n < want) {
+        n *= 2;
+    }
+    void *p = realloc(*array, (size_t)n * item_bytes);
+    if (p == NULL) {
+        return ERR_NOMEM;
+    }
+    *array = p;
+    *cap = n;
+    return 0;
+}
+
+static size_t item_slot(const struct grammar *g, const struct item *it)
+{
+    size_t i = (size_t)hash64(it, sizeof *it, 1) & g->item_table.mask;
+    while (g->item_table.slot[i] != 0 &&
+           memcmp(&g->items[g->item_table.slot[i] - 1], it, sizeof *it) != 0) {
+        i = (i + 1) & g->item_table.mask;
+    }
+    return i;
+}
+
+/* Number of the item, or -1. */
+static int32_t intern_item(struct grammar *g, int32_t state, int32_t count, int32_t parent)
+{
+    struct item it = {state, count, parent};
+    int grown = table_grow(&g->item_table);
+    if (grown < 0) {
+        return -1;
+    }
+    for (int i = 0; grown && i < g->n_items; i++) {
+        g->item_table.slot[item_slot(g, &g->items[i])] = i + 1;
+    }
+    size_t slot = item_slot(g, &it);
+    if (g->item_table.slot[slot] != 0) {
+        return g->item_table.slot[slot] - 1;
+    }
+    int cap = g->cap_items, cap_seen = g->cap_items;
+    if (reserve((void **)&g->items, g->n_items + 1, &cap, sizeof it, MAX_ITEMS) != 0 ||
+        reserve((void **)&g->seen, g->n_items + 1, &cap_seen, sizeof *g->seen, MAX_ITEMS) != 0) {
+        return -1;
+    }
+    g->cap_items = cap;
+    g->items[g->n_items] = it;
+    g->seen[g->n_items] = 0;
+    g->item_table.slot[slot] = g->n_items + 1;
+    g->item_table.used++;
+    return g->n_items++;
+}
+
+static size_t config_slot(const struct grammar *g, const int32_t *tops, int n, int accept)
+{
+    size_t i = (size_t)hash64(tops, (size_t)n * sizeof *tops, (uint64_t)accept) & g->config_table.mask;
+    for (; g->config_table.slot[i] != 0; i = (i + 1) & g->config_table.mask) {
+        const struct config *c = &g->configs[g->config_table.slot[i] - 1];
+        if (c->n == n && c->accept == accept &&
+            memcmp(g->tops + c->first, tops, (size_t)n * sizeof *tops) == 0) {
+            break;
+        }
+    }
+    return i;
+}
+
+static int intern_config(struct grammar *g, const int32_t *tops, int n, int accept)
+{
+    int grown = table_grow(&g->config_table);
+    if (grown < 0) {
+        return NO_CONFIG;
+    }
+    for (int i = 0; grown && i < g->n_configs; i++) {
+        const struct config *c = &g->configs[i];
+        g->config_table.slot[config_slot(g, g->tops + c->first, c->n, c->accept)] = i + 1;
+    }
+    size_t slot = config_slot(g, tops, n, accept);
+    if (g->config_table.slot[slot] != 0) {
+        return g->config_table.slot[slot] - 1;
+    }
+    if (reserve((void **)&g->configs, g->n_configs + 1, &g->cap_configs, sizeof *g->configs, MAX_CONFIGS) != 0 ||
+        reserve((void **)&g->tops, g->n_tops + n, &g->cap_tops, sizeof *g->tops, MAX_CONFIGS * 16) != 0) {
+        return NO_CONFIG;
+    }
+    memcpy(g->tops + g->n_tops, tops, (size_t)n * sizeof *tops);
+    g->configs[g->n_configs] = (struct config){g->n_tops, n, accept};
+    g->n_tops += n;
+    g->config_table.slot[slot] = g->n_configs + 1;
+    g->config_table.used++;
+    return g->n_configs++;
+}
+
+/* ---- transitions ---- */
+
+struct closure {
+    int n_work, n_found, accept, steps, failed;
+};
+
+static void push(struct grammar *g, struct closure *c, int32_t state, int32_t count, int32_t parent)
+{
+    int32_t i = intern_item(g, state, count, parent);
+    if (i < 0 || c->n_work >= MAX_CLOSURE || c->n_found >= MAX_CONFIG_TOPS || ++c->steps > MAX_CLOSURE) {
+        c->failed = 1;
+    } else if (g->seen[i] != g->epoch) {
+        g->seen[i] = g->epoch;
+        if (g->g.states[state].kind == GRAM_BYTES) {
+            g->found[c->n_found++] = i;
+        } else {
+            g->work[c->n_work++] = i;
+        }
+    }
+}
+
+/* Follows empty transitions of everything in work. */
+static void close_over(struct grammar *g, struct closure *c)
+{
+    while (c->n_work > 0 && !c->failed) {
+        struct item it = g->items[g->work[--c->n_work]];
+        const struct gram_state *s = &g->g.states[it.state];
+        if (s->kind == GRAM_EPSILON) {
+            for (int i = 0; i < s->n; i++) {
+                push(g, c, g->g.targets[s->first + i], 0, it.parent);
+            }
+        } else if (s->kind == GRAM_CALL) {
+            /* A call in tail position returns to the caller's caller: the stack does not grow. */
+            int32_t ret = s->next == GRAM_STATE_RETURN ? it.parent : intern_item(g, s->next, 0, it.parent);
+            c->failed |= ret < 0;
+            if (ret >= 0) {
+                push(g, c, g->g.rules[s->body], 0, ret);
+            }
+        } else if (s->kind == GRAM_REPEAT) {
+            if (it.count >= s->min) {
+                push(g, c, s->next, 0, it.parent);
+            }
+            if (s->max < 0 || it.count < s->max) {
+                int32_t up = s->max < 0 && it.count >= s->min ? it.count : it.count + 1;
+                int32_t ret = intern_item(g, it.state, up, it.parent);
+                c->failed |= ret < 0;
+                if (ret >= 0) {
+                    push(g, c, s->body, 0, ret);
+                }
+            }
+        } else if (it.parent == 0) {
+            c->accept = 1;
+        } else {
+            struct item p = g->items[it.parent];
+            push(g, c, p.state, p.count, p.parent);
+        }
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    return *(const int32_t *)a < *(const int32_t *)b ? -1 : *(const int32_t *)a > *(const int32_t *)b;
+}
+
+static void begin(struct grammar *g, struct closure *c)
+{
+    memset(c, 0, sizeof *c);
+    if (++g->epoch == 0) {
+        memset(g->seen, 0, (size_t)g->cap_items * sizeof *g->seen);
+        g->epoch = 1;
+    }
+}
+
+static int finish(struct grammar *g, struct closure *c)
+{
+    close_over(g, c);
+    if (c->failed || (c->n_found == 0 && !c->accept)) {
+        return NO_CONFIG;
+    }
+    qsort(g->found, (size_t)c->n_found, sizeof *g->found, by_value);
+    return intern_config(g, g->found, c->n_found, c->accept);
+}
+
+static size_t step_slot(const struct grammar *g, uint64_t key)
+{
+    size_t i = (size_t)(key * 0x9E3779B97F4A7C15ull >> 20) & g->steps.mask;
+    while (g->steps.key[i] != 0 && g->steps.key[i] != key) {
+        i = (i + 1) & g->steps.mask;
+    }
+    return i;
+}
+
+static int steps_grow(struct grammar *g)
+{
+    if (g->steps.key != NULL && g->steps.used * 2 <= g->steps.mask) {
+        return 0;
+    }
+    size_t old = g->steps.key == NULL ? 0 : g->steps.mask + 1, size = old ? old * 2 : 4096;
+    uint64_t *key = calloc(size, sizeof *key), *old_key = g->steps.key;
+    int32_t *value = malloc(size * sizeof *value), *old_value = g->steps.value;
+    if (key == NULL || value == NULL) {
+        free(key);
+        free(value);
+        return ERR_NOMEM;
+    }
+    g->steps.key = key;
+    g->steps.value = value;
+    g->steps.mask = size - 1;
+    for (size_t i = 0; i < old; i++) {
+        if (old_key[i] != 0) {
+            size_t s = step_slot(g, old_key[i]);
+            key[s] = old_key[i];
+            value[s] = old_value[i];
+        }
+    }
+    free(old_key);
+    free(old_value);
+    return 0;
+}
+
+static int step(struct grammar *g, int config, uint8_t byte)
+{
+    uint64_t key = ((uint64_t)config << 8 | byte) + 1;
+    size_t slot = step_slot(g, key);
+    if (g->steps.key[slot] != 0) {
+        return g->steps.value[slot];
+    }
+    struct closure c;
+    begin(g, &c);
+    struct config from = g->configs[config];
+    for (int i = 0; i < from.n; i++) {
+        struct item it = g->items[g->tops[from.first + i]];
+        const struct gram_state *s = &g->g.states[it.state];
+        for (int k = 0; k < s->n; k++) {
+            const struct gram_edge *edge = &g->g.edges[s->first + k];
+            if (byte >= edge->lo && byte <= edge->hi) {
+                push(g, &c, edge->next, 0, it.parent);
+            }
+        }
+    }
+    int to = finish(g, &c);
+    if (steps_grow(g) == 0) {
+        slot = step_slot(g, key);
+        g->steps.key[slot] = key;
+        g->steps.value[slot] = to;
+        g->steps.used++;
+    }
+    return to;
+}
+
+/* ---- masks ---- */
+
+static int in_ranges(const struct gram_class *c, uint32_t cp)
+{
+    int lo = 0, hi = c->n_ranges - 1;
+    while (lo <= hi) {
+        int mid = (lo + hi) / 2;
+        if (cp < c->ranges[mid].lo) {
+            hi = mid - 1;
+        } else if (cp > c->ranges[mid].hi) {
+            lo = mid + 1;
+        } else {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Characters of s if all are in the class, else 0. */
+static int count_chars(const struct gram_class *c, const char *s, size_t n)
+{
+    int count = 0;
+    for (size_t i = 0; i < n; count++) {
+        uint32_t cp;
+        int len = utf8_decode(s + i, n - i, &cp);
+        if (len <= 0 || !in_ranges(c, cp)) {
+            return 0;
+        }
+        i += (size_t)len;
+    }
+    return count;
+}
+
+static struct class_masks *class_masks(struct grammar *g, int id)
+{
+    struct class_masks *m = &g->classes[id];
+    const struct grammar_vocab *v = g->v;
+    const struct gram_class *c = &g->g.classes[id];
+    if (m->wholly != NULL) {
+        return m;
+    }
+    size_t words = (size_t)v->n_words;
+    uint32_t *all = calloc(words * (CLASS_BUCKETS + 1), sizeof *all);
+    uint8_t *wholly = malloc((size_t)v->n_nodes + 1);
+    if (all == NULL || wholly == NULL) {
+        free(all);
+        free(wholly);
+        return NULL;
+    }
+    for (int k = 0; k <= CLASS_BUCKETS; k++) {
+        m->bucket[k] = all + words * (size_t)k;
+    }
+    memset(wholly, 1, (size_t)v->n_nodes + 1);
+    int32_t path[MAX_TOKEN_BYTES + 1];
+    for (int i = 0; i < v->n_nodes; i++) {
+        path[v->depth[i]] = i;
+        for (int k = v->tok_first[i]; k < v->tok_first[i + 1]; k++) {
+            size_t n = 0;
+            const char *s = tokenizer_piece(v->t, v->tok[k], &n);
+            int chars = count_chars(c, s, n);
+            if (chars == 0) {
+                for (int d = v->depth[i]; d > 0 && wholly[path[d]]; d--) {
+                    wholly[path[d]] = 0;
+                }
+                continue;
+            }
+            m->max_chars = chars > m->max_chars ? chars : m->max_chars;
+            for (int b = chars <= CLASS_BUCKETS ? chars - 1 : CLASS_BUCKETS; b <= CLASS_BUCKETS; b++) {
+                m->bucket[b][v->tok[k] / 32] |= 1u << (v->tok[k] % 32);
+            }
+        }
+    }
+    const struct gram_state *s = &g->g.states[c->entry];
+    for (int k = 0; k < s->n; k++) {
+        for (int b = g->g.edges[s->first + k].lo; b <= g->g.edges[s->first + k].hi; b++) {
+            m->first_byte[b] = 1;
+        }
+    }
+    m->wholly = wholly;
+    return m;
+}
+
+/* If a stack top is the start of a character class that a repeat repeats, ORs in the tokens that stay inside the
+ * repeat. Returns the class masks when every such token can only be matched that way (so the walk may skip them). */
+static const struct class_masks *mask_repeats(struct grammar *g, const struct config *c, uint32_t *mask)
+{
+    const struct class_masks *only = NULL;
+    int n_classes = 0, class_top = -1;
+    for (int i = 0; i < c->n; i++) {
+        struct item it = g->items[g->tops[c->first + i]];
+        int id = g->g.states[it.state].class_id;
+        if (id < 0 || it.parent == 0) {
+            continue;
+        }
+        struct item parent = g->items[it.parent];
+        const struct gram_state *r = &g->g.states[parent.state];
+        struct class_masks *m = r->kind == GRAM_REPEAT ? class_masks(g, id) : NULL;
+        if (m == NULL) {
+            continue;
+        }
+        int room = r->max < 0 ? m->max_chars : r->max - parent.count + 1; /* characters, this one included */
+        room = room < m->max_chars ? room : m->max_chars;
+        /* The buckets tell counts up to CLASS_BUCKETS apart; between that and the longest token the walk decides. */
+        int exact = room >= m->max_chars || room <= CLASS_BUCKETS;
+        int k = room >= m->max_chars ? CLASS_BUCKETS : (room < CLASS_BUCKETS ? room : CLASS_BUCKETS) - 1;
+        const uint32_t *b = m->bucket[k < 0 ? 0 : k];
+        for (int w = 0; w < g->v->n_words; w++) {
+            mask[w] |= b[w];
+        }
+        n_classes++;
+        class_top = i;
+        only = exact ? m : NULL;
+    }
+    if (n_classes != 1 || only == NULL) {
+        return NULL;
+    }
+    for (int i = 0; i < c->n; i++) {
+        const struct gram_state *s = &g->g.states[g->items[g->tops[c->first + i]].state];
+        for (int k = 0; i != class_top && k < s->n; k++) {
+            for (int b = g->g.edges[s->first + k].lo; b <= g->g.edges[s->first + k].hi; b++) {
+                if (only->first_byte[b]) {
+                    return NULL;
+                }
+            }
+        }
+    }
+    return only;
+}
+
+static void walk_trie(struct grammar *g, int config, const struct class_masks *skip, uint32_t *mask)
+{
+    const struct grammar_vocab *v = g->v;
+    int32_t *at = g->walk;
+    at[0] = config;
+    for (int i = 0; i < v->n_nodes;) {
+        int to = skip != NULL && skip->wholly[i] ? NO_CONFIG : step(g, at[v->depth[i] - 1], v->byte[i]);
+        if (to == NO_CONFIG) {
+            i = v->end[i];
+            continue;
+        }
+        at[v->depth[i]] = to;
+        for (int k = v->tok_first[i]; k < v->tok_first[i + 1]; k++) {
+            mask[v->tok[k] / 32] |= 1u << (v->tok[k] % 32);
+        }
+        i++;
+    }
+}
+
+static struct mask_entry *cached_mask(struct grammar *g, int config)
+{
+    struct mask_entry *oldest = &g->cache[0];
+    for (int i = 0; i < MASK_CACHE; i++) {
+        if (g->cache[i].mask != NULL && g->cache[i].config == config) {
+            return &g->cache[i];
+        }
+        if (g->cache[i].used < oldest->used) {
+            oldest = &g->cache[i];
+        }
+    }
+    size_t bytes = (size_t)g->v->n_words * sizeof(uint32_t);
+    if (oldest->mask == NULL && (oldest->mask = malloc(bytes)) == NULL) {
+        return NULL;
+    }
+    memset(oldest->mask, 0, bytes);
+    oldest->config = config;
+    struct config c = g->configs[config];
+    walk_trie(g, config, mask_repeats(g, &c, oldest->mask), oldest->mask);
+    oldest->n_allowed = 0;
+    for (int w = 0; w < g->v->n_words; w++) {
+        oldest->n_allowed += __builtin_popcount(oldest->mask[w]);
+    }
+    return oldest;
+}
+
+int grammar_mask(struct grammar *g, int config, uint32_t *mask)
+{
+    pthread_mutex_lock(&g->lock);
+    struct mask_entry *m = config >= 0 ? cached_mask(g, config) : NULL;
+    int n = -1;
+    if (m != NULL) {
+        m->used = ++g->tick;
+        memcpy(mask, m->mask, (size_t)g->v->n_words * sizeof *mask);
+        n = m->n_allowed;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return n;
+}
+
+/* ---- the rest of the interface ---- */
+
+int grammar_start(struct grammar *g)
+{
+    return g->start;
+}
+
+int grammar_step_bytes(struct grammar *g, int config, const char *s, size_t n_bytes)
+{
+    pthread_mutex_lock(&g->lock);
+    for (size_t i = 0; i < n_bytes && config >= 0; i++) {
+        config = step(g, config, (uint8_t)s[i]);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return config;
+}
+
+int grammar_step_token(struct grammar *g, int config, int32_t token)
+{
+    size_t n = 0;
+    const char *s = tokenizer_piece(g->v->t, token, &n);
+    if (s == NULL || n == 0 || tokenizer_is_special(g->v->t, token)) {
+        return NO_CONFIG;
+    }
+    return grammar_step_bytes(g, config, s, n);
+}
+
+int grammar_can_stop(struct grammar *g, int config)
+{
+    pthread_mutex_lock(&g->lock);
+    int accept = config >= 0 && g->configs[config].accept;
+    pthread_mutex_unlock(&g->lock);
+    return accept;
+}
+
+static int32_t build_choice(struct gram *g, const struct json *list)
+{
+    size_t n = json_type(list) == JSON_ARRAY ? json_length(list) : 0;
+    if (n == 0 || n > 10000) {
+        gram_fail(g, ERR_INVALID, "choice must be a list of 1 to 10000 strings");
+        return GRAM_STATE_RETURN;
+    }
+    int32_t *entries = malloc(n * sizeof *entries);
+    int32_t root = GRAM_STATE_RETURN;
+    if (entries == NULL) {
+        gram_fail(g, ERR_NOMEM, "out of memory while compiling a grammar");
+        return root;
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t len = 0;
+        const char *s = json_type(json_at(list, i)) == JSON_STRING ? json_string(json_at(list, i), &len) : NULL;
+        if (s == NULL || len == 0) {
+            gram_fail(g, ERR_INVALID, "choice[%zu] must be a string that is not empty", i);
+            break;
+        }
+        entries[i] = gram_bytes(g, s, len, GRAM_STATE_RETURN);
+    }
+    if (!gram_failed(g)) {
+        root = gram_alt(g, entries, (int)n);
+    }
+    free(entries);
+    return root;
+}
+
+static int32_t build(struct gram *g, enum grammar_kind kind, const char *text, size_t n_bytes,
+                     const struct grammar_options *o)
+{
+    struct json *doc = NULL;
+    struct err e = {0};
+    int32_t root = GRAM_STATE_RETURN;
+    switch (kind) {
+    case GRAMMAR_JSON_OBJECT:
+        return gram_schema_any_object(g, o);
+    case GRAMMAR_REGEX:
+        return gram_regex(g, text, n_bytes, GRAM_TEXT_RAW, 0, GRAM_STATE_RETURN);
+    case GRAMMAR_EBNF:
+        return gram_ebnf(g, text, n_bytes);
+    case GRAMMAR_JSON_SCHEMA:
+    case GRAMMAR_CHOICE:
+        if (json_parse(&doc, text, n_bytes, JSON_DEPTH_DEFAULT, &e) != 0) {
+            gram_fail(g, ERR_FORMAT, "%s is not valid JSON: %.300s",
+                      kind == GRAMMAR_CHOICE ? "choice" : "JSON schema", e.text);
+            return root;
+        }
+        root = kind == GRAMMAR_CHOICE ? build_choice(g, doc) : gram_schema(g, doc, o);
+        json_free(doc);
+        return root;
+    }
+    gram_fail(g, ERR_INVALID, "unknown kind of grammar");
+    return root;
+}
+
+int grammar_compile(struct grammar **out, enum grammar_kind kind, const char *text, size_t n_bytes,
+                    const struct grammar_options *o, const struct grammar_vocab *v, struct err *e)
+{
+    static const struct grammar_options defaults = {0};
+    struct grammar *g = calloc(1, sizeof *g);
+    struct closure c;
+    int rc = ERR_NOMEM;
+    *out = NULL;
+    if (g == NULL) {
+        return err_set(e, ERR_NOMEM, "out of memory while compiling a grammar");
+    }
+    atomic_init(&g->refs, 1);
+    pthread_mutex_init(&g->lock, NULL);
+    g->v = v;
+    if (gram_init(&g->g) != 0) {
+        goto fail;
+    }
+    rc = gram_finish(&g->g, build(&g->g, kind, text, n_bytes, o != NULL ? o : &defaults));
+    if (rc != 0) {
+        goto fail;
+    }
+    g->work = malloc(MAX_CLOSURE * sizeof *g->work);
+    g->found = malloc(MAX_CONFIG_TOPS * sizeof *g->found);
+    g->walk = malloc((MAX_TOKEN_BYTES + 1) * sizeof *g->walk);
+    g->classes = calloc((size_t)g->g.n_classes + 1, sizeof *g->classes);
+    /* Item 0 is the bottom of every stack, so that parent 0 can mean "none". */
+    if (!g->work || !g->found || !g->walk || !g->classes || steps_grow(g) != 0 ||
+        intern_item(g, GRAM_STATE_RETURN, -1, 0) != 0) {
+        rc = ERR_NOMEM;
+        goto fail;
+    }
+    begin(g, &c);
+    push(g, &c, g->g.root, 0, 0);
+    g->start = finish(g, &c);
+    if (g->start == NO_CONFIG) {
+        rc = c.failed ? ERR_TOO_LARGE : ERR_INVALID;
+        gram_fail(&g->g, rc, c.failed ? "grammar has too many empty alternatives" : "grammar matches no text at all");
+        goto fail;
+    }
+    *out = g;
+    return 0;
+fail:
+    (void)err_set(e, rc, "%s", g->g.error.code != 0 ? g->g.error.text : "out of memory while compiling a grammar");
+    grammar_unref(g);
+    return rc;
+}
+
+struct grammar *grammar_ref(struct grammar *g)
+{
+    atomic_fetch_add(&g->refs, 1);
+    return g;
+}
+
+void grammar_unref(struct grammar *g)
+{
+    if (g == NULL || atomic_fetch_sub(&g->refs, 1) != 1) {
+        return;
+    }
+    for (int i = 0; i < g->g.n_classes && g->classes != NULL; i++) {
+        free(g->classes[i].bucket[0]);
+        free(g->classes[i].wholly);
+    }
+    for (int i = 0; i < MASK_CACHE; i++) {
+        free(g->cache[i].mask);
+    }
+    free(g->classes);
+    free(g->items);
+    free(g->seen);
+    free(g->configs);
+    free(g->tops);
+    free(g->item_table.slot);
+    free(g->config_table.slot);
+    free(g->steps.key);
+    free(g->steps.value);
+    free(g->work);
+    free(g->found);
+    free(g->walk);
+    gram_fini(&g->g);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
