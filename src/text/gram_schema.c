@@ -62,7 +62,6 @@ static int32_t colon(struct schema *c, int32_t next)
 
 /* ---- strings ---- */
 
-static const struct gram_range all_chars[] = {{0, 0xD7FF}, {0xE000, 0x10FFFF}};
 static const struct gram_range plain_chars[] = {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0xD7FF}, {0xE000, 0x10FFFF}};
 
 /* One character inside a JSON string: raw or escaped; \u escapes of surrogates are left out, so one escape is always one
@@ -257,7 +256,13 @@ static int32_t array_value(struct schema *c, const struct view *v, int32_t next)
     struct view rest = {0};
     for (int i = 0; i < v->n; i++) {
         items = json_get(v->schema[i], "items");
+        if (prefix != NULL && items != NULL && json_get(v->schema[i], "prefixItems") != prefix) {
+            gram_schema_refuse(c, "items", "in another schema than prefixItems is not supported");
+        }
         if (items != NULL && json_type(items) == JSON_ARRAY) { /* drafts before 2020-12 */
+            if (v->n > 1 || prefix != NULL) {
+                gram_schema_refuse(c, "items", "as a list beside other schemas is not supported");
+            }
             prefix = items;
             items = json_get(v->schema[i], "additionalItems");
         }
@@ -381,6 +386,7 @@ struct object {
     int extra_allowed;
     const char *key_pattern;   /* patternProperties: their keys */
     const struct json *names;  /* propertyNames */
+    int closed;                /* unevaluatedProperties false */
     int min, max;
 };
 
@@ -463,7 +469,10 @@ static void collect_properties(struct schema *c, const struct view *v, struct ob
             struct property *p = find_property(o, key, n);
             if (p == NULL && (p = add_property(c, o, key, n)) != NULL) {
                 p->view = o->extra; /* required but not declared: a member that additionalProperties describes */
-                if (!o->extra_allowed && o->extra.n + o->extra.never > 0) {
+                if (o->key_pattern != NULL) {
+                    gram_schema_refuse(c, "required", "of a name outside properties beside patternProperties is not supported");
+                }
+                if (o->extra.never || (o->closed && o->extra.n == 0)) {
                     gram_fail(c->g, ERR_INVALID, "JSON schema: required property '%.60s' is not allowed by the schema", key);
                 }
             }
@@ -576,6 +585,7 @@ static int32_t object_value(struct schema *c, const struct view *v, int32_t next
         gram_fail(c->g, ERR_NOMEM, "out of memory while compiling a JSON schema");
         return next;
     }
+    o.closed = un != NULL && json_type(un) == JSON_BOOL && !json_bool(un);
     collect_extra(c, v, &o);
     collect_properties(c, v, &o);
     for (int i = 0; i < o.n; i++) {
@@ -584,7 +594,7 @@ static int32_t object_value(struct schema *c, const struct view *v, int32_t next
     if (un != NULL) {
         if (json_type(un) != JSON_BOOL) {
             gram_schema_refuse(c, "unevaluatedProperties", "is supported as true or false only");
-        } else if (!json_bool(un) && o.extra.n == 0 && o.key_pattern == NULL) {
+        } else if (o.closed && o.extra.n == 0 && o.key_pattern == NULL) {
             o.extra_allowed = 0;
         }
     }

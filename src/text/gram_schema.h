@@ -27,7 +27,8 @@ struct schema {
     const struct json *root;
     struct arena arena;
     struct map *rules; /* address of a $ref target -> rule number + 1 */
-    int depth;
+    int depth;         /* schema levels being built inline */
+    int n_open_rules;  /* rules being built */
     int32_t char_body; /* one character in a string; -1: not built yet */
     int any_rule;      /* rule of "any value"; -1 */
 };
