@@ -191,6 +191,10 @@ static void take_bound(struct schema *c, struct bound *b, const struct json *v, 
     if (v == NULL || gram_failed(c->g)) {
         return;
     }
+    if (json_type(v) == JSON_BOOL) { /* draft 4: makes minimum or maximum exclusive */
+        b->exclusive |= exclusive && json_bool(v);
+        return;
+    }
     if (json_type(v) != JSON_INT && json_type(v) != JSON_DOUBLE) {
         gram_fail(c->g, ERR_INVALID, "JSON schema: %s must be a number", name);
         return;
@@ -441,6 +445,35 @@ static struct property *add_property(struct schema *c, struct object *o, const c
     return p;
 }
 
+static void require_names(struct schema *c, struct object *o, const struct json *req)
+{
+    if (req != NULL && json_type(req) != JSON_ARRAY) {
+        gram_fail(c->g, ERR_INVALID, "JSON schema: required must be a list of strings");
+        return;
+    }
+    for (size_t k = 0; k < json_length(req); k++) {
+        size_t n = 0;
+        const char *key = json_type(json_at(req, k)) == JSON_STRING ? json_string(json_at(req, k), &n) : NULL;
+        if (key == NULL) {
+            gram_fail(c->g, ERR_INVALID, "JSON schema: required must be a list of strings");
+            return;
+        }
+        struct property *p = find_property(o, key, n);
+        if (p == NULL && (p = add_property(c, o, key, n)) != NULL) {
+            p->view = o->extra; /* required but not declared: a member that additionalProperties describes */
+            if (o->key_pattern != NULL) {
+                gram_schema_refuse(c, "required", "of a name outside properties beside patternProperties is not supported");
+            }
+            if (o->extra.never || (o->closed && o->extra.n == 0)) {
+                gram_fail(c->g, ERR_INVALID, "JSON schema: required property '%.60s' is not allowed by the schema", key);
+            }
+        }
+        if (p != NULL) {
+            p->required = 1;
+        }
+    }
+}
+
 static void collect_properties(struct schema *c, const struct view *v, struct object *o)
 {
     for (int i = 0; i < v->n && !gram_failed(c->g); i++) {
@@ -458,26 +491,14 @@ static void collect_properties(struct schema *c, const struct view *v, struct ob
         }
     }
     for (int i = 0; i < v->n && !gram_failed(c->g); i++) {
-        const struct json *req = json_get(v->schema[i], "required");
-        for (size_t k = 0; req != NULL && json_type(req) == JSON_ARRAY && k < json_length(req); k++) {
-            size_t n = 0;
-            const char *key = json_type(json_at(req, k)) == JSON_STRING ? json_string(json_at(req, k), &n) : NULL;
-            if (key == NULL) {
-                gram_fail(c->g, ERR_INVALID, "JSON schema: required must be a list of strings");
-                return;
-            }
-            struct property *p = find_property(o, key, n);
-            if (p == NULL && (p = add_property(c, o, key, n)) != NULL) {
-                p->view = o->extra; /* required but not declared: a member that additionalProperties describes */
-                if (o->key_pattern != NULL) {
-                    gram_schema_refuse(c, "required", "of a name outside properties beside patternProperties is not supported");
-                }
-                if (o->extra.never || (o->closed && o->extra.n == 0)) {
-                    gram_fail(c->g, ERR_INVALID, "JSON schema: required property '%.60s' is not allowed by the schema", key);
-                }
-            }
-            if (p != NULL) {
-                p->required = 1;
+        require_names(c, o, json_get(v->schema[i], "required"));
+        /* A member that another one asks for is simply always written, if anything may ask for it. */
+        const struct json *deps = json_get(v->schema[i], "dependentRequired"), *names;
+        const char *key;
+        size_t it = 0, n;
+        while (deps != NULL && !gram_failed(c->g) && json_next(deps, &it, &key, &n, &names)) {
+            if (find_property(o, key, n) != NULL || o->extra_allowed) {
+                require_names(c, o, names);
             }
         }
     }
@@ -567,7 +588,7 @@ static int32_t members(struct schema *c, struct object *o, int32_t next)
 
 static int32_t object_value(struct schema *c, const struct view *v, int32_t next)
 {
-    static const char *const refused[] = {"dependentRequired", "dependentSchemas", "dependencies"};
+    static const char *const refused[] = {"dependentSchemas", "dependencies"};
     struct object o = {0};
     int required = 0;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {

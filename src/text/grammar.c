@@ -785,6 +785,13 @@ int grammar_compile(struct grammar **out, enum grammar_kind kind, const char *te
         gram_fail(&g->g, rc, c.failed ? "grammar has too many empty alternatives" : "grammar matches no text at all");
         goto fail;
     }
+    /* Now, off the engine's thread, rather than at the first mask. */
+    for (int i = 0; i < g->g.n_classes; i++) {
+        if (class_masks(g, i) == NULL) {
+            rc = ERR_NOMEM;
+            goto fail;
+        }
+    }
     *out = g;
     return 0;
 fail:
