@@ -82,6 +82,8 @@ struct engine {
 
 /* An event with room for one token; n_top as in sample_job. NULL when out of memory. */
 struct engine_event *step_event_new(int n_top);
+/* Position of a new sample in the request's grammar. */
+int step_grammar_start(const struct engine_request *r);
 /* Ends a sample that may be in any state: tells the scheduler, the statistics and the receiver. */
 void step_end(struct engine *en, struct seq *q, enum finish_reason reason, const char *error);
 /* schedule -> forward -> sample -> publish. Returns 0 when there was nothing to run. */

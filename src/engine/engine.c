@@ -453,6 +453,7 @@ static int init_seq(const struct engine *en, struct group *g, int sample,
     q->reads_cache = en->o.enable_prefix_caching && r->params.n_prompt_logprobs < 0;
     q->logits_from = r->params.n_prompt_logprobs < 0 ? r->n_prompt : 0;
     q->seed = seed + (uint64_t)sample;
+    q->grammar_config = step_grammar_start(r);
     int n_blocks = (r->n_prompt + q->max_out + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
     q->out = malloc((size_t)q->max_out * sizeof *q->out); /* untouched pages cost nothing */
     q->blocks = malloc((size_t)n_blocks * sizeof *q->blocks);

@@ -3,6 +3,8 @@
  * thread to thread; whoever holds one frees it. */
 #include "engine/engine.h"
 
+#include "text/grammar.h"
+
 #include <stdlib.h>
 
 struct engine_request *engine_request_new(void)
@@ -10,6 +12,7 @@ struct engine_request *engine_request_new(void)
     struct engine_request *r = calloc(1, sizeof *r);
     if (r) {
         arena_init(&r->arena, 0);
+        r->grammar_after = -1;
         sampling_params_init(&r->params);
     }
     return r;
@@ -18,6 +21,7 @@ struct engine_request *engine_request_new(void)
 void engine_request_free(struct engine_request *r)
 {
     if (r) {
+        grammar_unref(r->grammar);
         arena_fini(&r->arena);
         free(r);
     }

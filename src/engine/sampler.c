@@ -39,6 +39,8 @@ struct sampler {
     int n_chunks;
     float *y;          /* [n_chunks * CHUNK] modified logits, 64-byte aligned */
     float *w;          /* [n_chunks * CHUNK] weights */
+    float *masked;     /* [n_chunks * CHUNK] logits that a grammar leaves */
+    uint32_t *mask;    /* [n_chunks * CHUNK / 32] */
     int32_t *count;    /* [vocab_size] zero between calls */
     double *chunk_sum; /* [n_chunks] */
     float *chunk_max;  /* [n_chunks] */
@@ -59,7 +61,7 @@ static size_t padded(int vocab_size)
 size_t sampler_bytes(int vocab_size)
 {
     size_t n = padded(vocab_size);
-    return n * (4 * sizeof(float) + 3 * sizeof(int32_t)) +
+    return n * (5 * sizeof(float) + 3 * sizeof(int32_t)) + n / 8 +
            n / CHUNK * (sizeof(double) + 2 * sizeof(float));
 }
 
@@ -76,6 +78,8 @@ int sampler_open(struct sampler **out, const struct kernels *k, int vocab_size, 
     s->n_chunks = (int)(n / CHUNK);
     s->y = aligned_alloc(64, n * sizeof *s->y);
     s->w = aligned_alloc(64, n * sizeof *s->w);
+    s->masked = aligned_alloc(64, n * sizeof *s->masked);
+    s->mask = malloc(n / 8);
     s->count = calloc(n, sizeof *s->count);
     s->chunk_sum = malloc((size_t)s->n_chunks * sizeof *s->chunk_sum);
     s->chunk_max = malloc((size_t)s->n_chunks * sizeof *s->chunk_max);
@@ -84,7 +88,7 @@ int sampler_open(struct sampler **out, const struct kernels *k, int vocab_size, 
     s->list_y = malloc(n * sizeof *s->list_y);
     s->list_w = malloc(n * sizeof *s->list_w);
     s->picked = malloc(n * sizeof *s->picked);
-    if (!s->y || !s->w || !s->count || !s->chunk_sum || !s->chunk_max || !s->sorted ||
+    if (!s->y || !s->w || !s->masked || !s->mask || !s->count || !s->chunk_sum || !s->chunk_max || !s->sorted ||
         !s->list_id || !s->list_y || !s->list_w || !s->picked) {
         sampler_close(s);
         return err_set(e, ERR_NOMEM, "sampler: out of memory");
@@ -100,6 +104,8 @@ void sampler_close(struct sampler *s)
     }
     free(s->y);
     free(s->w);
+    free(s->masked);
+    free(s->mask);
     free(s->count);
     free(s->chunk_sum);
     free(s->chunk_max);
@@ -112,6 +118,19 @@ void sampler_close(struct sampler *s)
 }
 
 /* ---- what changes logits ---- */
+
+uint32_t *sampler_mask_words(struct sampler *s)
+{
+    return s->mask;
+}
+
+const float *sampler_masked(struct sampler *s, const float *logits, const uint32_t *mask)
+{
+    for (int i = 0; i < s->vocab_size; i++) {
+        s->masked[i] = mask[i / 32] >> (i % 32) & 1 ? logits[i] : -INFINITY;
+    }
+    return s->masked;
+}
 
 static int is_modified(const struct sampler_row *r)
 {
@@ -141,7 +160,7 @@ static void apply_masks(struct sampler *s, const struct sampler_row *r)
             s->y[word->ids[n_before]] = -INFINITY;
         }
     }
-    if (r->n_out < p->min_tokens) {
+    if (r->n_out < p->min_tokens && !r->must_stop) {
         if (r->eos_id >= 0 && r->eos_id < s->vocab_size) {
             s->y[r->eos_id] = -INFINITY;
         }

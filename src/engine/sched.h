@@ -46,6 +46,7 @@ struct seq {
     int n_preemptions;
     int item; /* index in the plan of this step, -1 */
     uint64_t seed;
+    int grammar_config; /* position in the request's grammar; step.c */
     uint64_t first_token_ns, last_token_ns, scheduled_ns, queued_ns;
     struct engine_event *event; /* of this step, engine.c */
     struct engine_event

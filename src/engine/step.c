@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "text/grammar.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -234,12 +235,74 @@ static void fail(struct engine *en, const struct sched_plan *plan, const struct 
 
 /* ---- sample ---- */
 
+#define GRAMMAR_WAITS (-2) /* grammar_after has not come yet */
+
+int step_grammar_start(const struct engine_request *r)
+{
+    return r->grammar == NULL ? 0 : r->grammar_after >= 0 ? GRAMMAR_WAITS : grammar_start(r->grammar);
+}
+
+static int is_stop_token(const struct engine *en, const struct seq *q, int32_t id)
+{
+    const struct sampling_params *p = &q->group->req->params;
+    int found = id == en->o.eos_id;
+    for (int i = 0; i < p->n_stop_token_ids && !found; i++) {
+        found = p->stop_token_ids[i] == id;
+    }
+    return found;
+}
+
+/* What the request's grammar leaves of a row; stop tokens only where the output is complete. NULL:
+ * nothing at all. */
+static const float *constrain(struct engine *en, const struct sample_job *job, struct sampler *s,
+                              int *must_stop)
+{
+    const struct seq *q = job->seq;
+    const struct engine_request *r = q->group->req;
+    uint32_t *mask = sampler_mask_words(s);
+    if (r->grammar == NULL || q->grammar_config == GRAMMAR_WAITS) {
+        return job->logits;
+    }
+    int n = grammar_mask(r->grammar, q->grammar_config, mask);
+    *must_stop = n <= 0;
+    if (grammar_can_stop(r->grammar, q->grammar_config)) {
+        for (int i = -1; i < r->params.n_stop_token_ids; i++) {
+            int32_t id = i < 0 ? en->o.eos_id : r->params.stop_token_ids[i];
+            if (id >= 0 && id < en->ops.vocab_size && (*must_stop || q->n_out >= r->params.min_tokens)) {
+                mask[id / 32] |= 1u << (id % 32);
+                n = n > 0 ? n + 1 : 1;
+            }
+        }
+    }
+    return n > 0 ? sampler_masked(s, job->logits, mask) : NULL;
+}
+
+/* Moves the sample on in its grammar; a stop token leaves it where it is. */
+static void follow_grammar(const struct engine *en, struct seq *q, int32_t id)
+{
+    const struct engine_request *r = q->group->req;
+    if (r->grammar == NULL) {
+        return;
+    }
+    if (q->grammar_config == GRAMMAR_WAITS) {
+        q->grammar_config = id == r->grammar_after ? grammar_start(r->grammar) : GRAMMAR_WAITS;
+    } else if (!is_stop_token(en, q, id)) {
+        q->grammar_config = grammar_step_token(r->grammar, q->grammar_config, id);
+    }
+}
+
 static void run_job(struct engine *en, const struct sample_job *job, struct sampler *s)
 {
     const struct seq *q = job->seq;
+    int must_stop = 0;
+    const float *logits = job->draws ? constrain(en, job, s, &must_stop) : job->logits;
+    if (logits == NULL) { /* no token may follow, not even an end: accept() ends the sample */
+        job->out->id = -1;
+        return;
+    }
     if (job->draws) {
         struct sampler_row row = {
-            .logits = job->logits,
+            .logits = logits,
             .params = &q->group->req->params,
             .prompt = q->prompt,
             .out = q->out,
@@ -247,11 +310,12 @@ static void run_job(struct engine *en, const struct sample_job *job, struct samp
             .n_out = q->n_out,
             .eos_id = en->o.eos_id,
             .seed = q->seed,
+            .must_stop = must_stop,
         };
         job->out->id = sampler_draw(s, &row);
     }
     if (job->n_top >= 0) {
-        job->out->n_top = sampler_logprobs(s, job->logits, job->out->id, job->n_top, job->top);
+        job->out->n_top = sampler_logprobs(s, logits, job->out->id, job->n_top, job->top);
         job->out->top = job->top;
     }
 }
@@ -412,6 +476,14 @@ static int accept(struct engine *en, struct seq *q, const struct seq *parent, ui
     int32_t id = ev->tokens[0].id, stop_id = -1;
     int n_counted = 1, is_first = q->n_out == 0;
     q->event = NULL;
+    if (id < 0) {
+        int complete = grammar_can_stop(q->group->req->grammar, q->grammar_config);
+        ev->n_tokens = 0;
+        end_with(en, q, complete ? FINISH_STOP : FINISH_ERROR, ev,
+                 complete ? NULL : "no token can continue the structured output");
+        return 0;
+    }
+    follow_grammar(en, q, id);
     if (q->state == SEQ_UNBORN) {
         q->scheduled_ns = parent->scheduled_ns;
         q->n_cached_tokens = parent->n_cached_tokens;
