@@ -195,6 +195,7 @@ static int submit_prompt(struct gen *g, struct gen_prompt *p, struct api_error *
     r->n_prompt = p->n;
     r->priority = g->f.priority;
     r->cache_salt = g->f.cache_salt ? arena_strdup(&r->arena, g->f.cache_salt) : NULL;
+    r->grammar = g->f.grammar ? grammar_ref(g->f.grammar) : NULL;
     r->arrival_ns = g->arrival_ns;
     r->reply = s->events;
     r->user = p;
@@ -252,6 +253,7 @@ void gen_free(struct gen *g)
         }
     }
     buf_fini(&g->prompt_text);
+    grammar_unref(g->f.grammar);
     json_free(g->f.kwargs);
     json_free(g->json);
     free(g->body);
@@ -371,7 +373,8 @@ static const char *const known_fields[] = {
     "prompt_logprobs", "echo", "suffix", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "min_tokens",
     "skip_special_tokens", "spaces_between_special_tokens", "truncate_prompt_tokens", "truncation_side",
     "allowed_token_ids", "bad_words", "seed", "stream", "stream_options", "use_beam_search", "length_penalty",
-    "add_special_tokens", "response_format", "structured_outputs", "priority", "request_id", "session_id", "user",
+    "add_special_tokens", "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+    "guided_whitespace_pattern", "guided_decoding_backend", "priority", "request_id", "session_id", "user",
     "return_tokens_as_token_ids", "return_token_ids", "cache_salt", "vllm_xargs", "stream_interval", "tools", "tool_choice",
     "parallel_tool_calls", "reasoning_effort", "include_reasoning", "add_generation_prompt", "continue_final_message",
     "documents", "chat_template", "chat_template_kwargs", "media_io_kwargs", "mm_processor_kwargs", "return_prompt_text",
@@ -464,7 +467,7 @@ void gen_start(struct server *s, struct http_exchange *x, const struct gen_diale
     s->n_load++;
     http_on_gone(x, on_gone, g);
     http_on_drain(x, on_drain, g);
-    work_post(s, &g->work, n);
+    work_post(s, &g->work, structured_is_likely(g->body, n) ? SIZE_MAX : n);
 }
 
 /* ---- events ---- */

@@ -9,6 +9,7 @@
 
 #include "api/fields.h"
 #include "api/state.h"
+#include "api/structured.h"
 #include "engine/output.h"
 
 struct gen;
@@ -31,6 +32,7 @@ struct gen_fields {
     int has_truncate, truncate, truncate_left;
     int priority;
     const char *cache_salt, *request_id;
+    struct grammar *grammar;     /* what every output must match: one reference, or NULL */
     const struct json *bad_words, *logit_bias;
     /* chat */
     int add_generation_prompt, continue_final;

@@ -29,12 +29,6 @@ static int is_set(const struct json *v)
 static int refuse_unsupported(const struct json *body, struct api_error *e)
 {
     static const struct { const char *name, *why; } table[] = {
-        {"structured_outputs", "structured output is not supported by this version"},
-        {"guided_json", "guided_json is an old name of structured_outputs.json, which this version does not support"},
-        {"guided_regex", "guided_regex is an old name of structured_outputs.regex, which this version does not support"},
-        {"guided_choice", "guided_choice is an old name of structured_outputs.choice, which this version does not support"},
-        {"guided_grammar",
-         "guided_grammar is an old name of structured_outputs.grammar, which this version does not support"},
         {"structural_tag", "structural_tag is not supported by this version"},
         {"use_beam_search", "beam search is not supported by this version"},
         {"prompt_embeds", "prompt_embeds is not supported"},
@@ -53,26 +47,6 @@ static int refuse_unsupported(const struct json *body, struct api_error *e)
         if (is_set(v)) {
             return api_fail_param(e, table[i].name, v, "%s", table[i].why);
         }
-    }
-    return 0;
-}
-
-static int check_response_format(const struct fields *f)
-{
-    const struct json *v = NULL;
-    int rc = field_object(f, "response_format", &v);
-    if (rc <= 0) {
-        return rc;
-    }
-    size_t n;
-    const struct json *type = json_get(v, "type");
-    const char *s = json_type(type) == JSON_STRING ? json_string(type, &n) : NULL;
-    if (!s) {
-        return api_fail_field(f->e, "response_format.type", "missing", v, "Field required");
-    }
-    if (strcmp(s, "text") != 0) {
-        return api_fail_param(f->e, "response_format", v, "response_format %s is not supported by this version",
-                              strcmp(s, "json_schema") == 0 || strcmp(s, "json_object") == 0 ? s : "of this type");
     }
     return 0;
 }
@@ -341,7 +315,7 @@ int gen_parse_common(struct gen *g, const struct fields *f, struct api_error *e)
         field_bool(f, "add_special_tokens", &flag) < 0 || field_bool(f, "return_token_ids", &o->return_token_ids) < 0 ||
         field_bool(f, "return_tokens_as_token_ids", &o->tokens_as_ids) < 0 ||
         field_string(f, "cache_salt", &o->cache_salt) < 0 || field_string(f, "request_id", &o->request_id) < 0 ||
-        field_string(f, "user", &ignored) < 0 || check_response_format(f) < 0) {
+        field_string(f, "user", &ignored) < 0) {
         return -1;
     }
     if (o->cache_salt && !o->cache_salt[0]) {
@@ -350,5 +324,8 @@ int gen_parse_common(struct gen *g, const struct fields *f, struct api_error *e)
     if (check_model_name(g->server, f->object, e) < 0 || refuse_unsupported(f->object, e) < 0) {
         return -1;
     }
-    return parse_sampling(g, f) < 0 ? -1 : parse_prompt_logprobs(g, f);
+    if (parse_sampling(g, f) < 0 || parse_prompt_logprobs(g, f) < 0) {
+        return -1;
+    }
+    return structured_parse(g->server->structured, f, &o->grammar) < 0 ? -1 : 0;
 }

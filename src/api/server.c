@@ -174,6 +174,12 @@ void server_set_ready(struct server *s, const struct server_model *m)
         pthread_mutex_unlock(&s->lock);
         return;
     }
+    struct err e = {0};
+    if (structured_open(&s->structured, m->tokenizer, m->vocab_size, &e) != 0) {
+        log_error(s->log, "%s: the server can't become ready", e.text);
+        pthread_mutex_unlock(&s->lock);
+        return;
+    }
     s->has_pending = 1;
     eventfd_write(s->control_fd, 1);
     while (!s->installed && !s->finished) {
@@ -475,6 +481,7 @@ void server_close(struct server *s)
     mq_free(s->events);
     mq_free(s->worked);
     mq_free(s->to_worker);
+    structured_close(s->structured);
     json_free(s->default_kwargs);
     pthread_cond_destroy(&s->cond);
     pthread_mutex_destroy(&s->lock);

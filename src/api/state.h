@@ -19,6 +19,7 @@
 struct event_base;
 struct event;
 struct gen;
+struct structured;
 
 /* A piece of request handling that may run on the worker thread: run touches only the work itself and the server's
  * immutable parts (options, model); done is called on the net thread. */
@@ -61,6 +62,7 @@ struct server {
     int thread_started, worker_started;
 
     struct server_model model;      /* immutable once ready */
+    struct structured *structured;  /* with the model; has its own lock */
     int ready;
     int64_t created;                /* of the model cards */
     char fingerprint[64];
