@@ -40,11 +40,15 @@ debug: ## debug build with integrity checks, in build-debug/
 	cmake --preset debug
 	cmake --build --preset debug
 
-arm64-test: ## cross build for arm64 and its unit tests under qemu
+arm64-test: ## cross build for arm64; unit tests and generated text under qemu
 	tools/install-deps.sh build test arm64
+	cmake --preset release
+	cmake --build --preset release --target tern
 	cmake --preset arm64
 	cmake --build --preset arm64
 	tools/run-tests build-arm64 -L 'unit|kernels'
+	TERN_AARCH64=$(CURDIR)/build-arm64/tern python3 -m pytest -q -rfEs -p no:cacheprovider \
+	    tests/golden/test_emulated.py -k arm
 
 fuzz: ## every fuzz target for FUZZ_SECONDS each
 	tools/install-deps.sh build test fuzz

@@ -25,7 +25,7 @@ for group in "$@"; do
     run) want="$want curl" ;;
     test)
         want="$want libcmocka-dev python3 python3-pytest python3-sentencepiece python3-jinja2"
-        want="$want ca-certificates curl git"
+        want="$want ca-certificates curl git qemu-user"
         has_node || want="$want nodejs npm"
         ;;
     lint) want="$want clang clang-format clang-tidy cppcheck shellcheck git" ;;
