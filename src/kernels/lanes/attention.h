@@ -126,9 +126,9 @@ LANES_INLINE void lanes_scores(float *const s[8], const float *const q[8], const
     }
 }
 
-/* Scores of n visible positions -> probabilities; *m and *l. Lanes of the last block beyond n become 0. With
- * `rounded` they are stored as bf16 there (s itself may not overlap), else rounded to the activation type in s. */
-LANES_INLINE void lanes_softmax(float *s, uint16_t *rounded, int n, float *m, float *l, enum act_type t)
+/* Scores of n visible positions -> probabilities rounded to the activation type, in place; *m and *l. Lanes of the
+ * last block beyond n become 0. */
+LANES_INLINE void lanes_softmax(float *s, int n, float *m, float *l, enum act_type t)
 {
     v16 top = v16_set1(-INFINITY), sum = v16_zero();
     for (int j = 0; j < n; j += 16) {
@@ -140,11 +140,7 @@ LANES_INLINE void lanes_softmax(float *s, uint16_t *rounded, int n, float *m, fl
         v16 p = lanes_exp(v16_sub(v16_load(s + j), top));
         p = v16_keep_n(p, lanes_count(j, n), v16_zero());
         sum = v16_add(sum, p);
-        if (rounded) {
-            v16_store_bf16(rounded + j, p);
-        } else {
-            v16_store(s + j, t == ACT_BF16 ? v16_round_bf16(p) : p);
-        }
+        v16_store(s + j, t == ACT_BF16 ? v16_round_bf16(p) : p);
     }
     *l = v16_fold_add(sum);
 }
@@ -242,7 +238,7 @@ LANES_INLINE void lanes_attn_part(const struct attn_part *part, enum act_type t)
             s[g] = scores + (g < n ? g : 0) * ATTN_PARTITION;
         }
         for (int g = 0; g < n; g++) {
-            lanes_softmax(s[g], NULL, part->visible[i + g], &part->m[i + g], &part->l[i + g], t);
+            lanes_softmax(s[g], part->visible[i + g], &part->m[i + g], &part->l[i + g], t);
         }
         for (int d = 0; d < hd; d += 16) {
             lanes_weigh(acc, (const float *const *)s, part->tiles, hd, d, least / 2, t);

@@ -142,10 +142,13 @@ LANES_INLINE void lanes_rows_any(const struct lanes_tile *s, int n_rows, enum we
     }
     struct lanes_tile part = *s;
     for (int done = 0, n = 0; done < n_rows; done += n) {
-        n = n_rows - done >= 4 ? 4 : n_rows - done >= 2 ? 2 : 1;
+        n = n_rows - done;
+        n = V16_ROWS > 8 && n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1;
         part.a = s->a + (size_t)done * s->lda;
         part.c = s->c + (size_t)done * s->ldc;
-        if (n == 4) {
+        if (V16_ROWS > 8 && n == 8) {
+            lanes_rows(&part, 8, f);
+        } else if (n == 4) {
             lanes_rows(&part, 4, f);
         } else if (n == 2) {
             lanes_rows(&part, 2, f);
