@@ -74,6 +74,7 @@ static inline __attribute__((always_inline)) void weigh_at(float *const out[GROU
     EACH(ZERO)
     for (int j = 0; j < n_pairs; j += 8) {
         const uint16_t *v_line = (const uint16_t *)tiles[j / 8] + 16 * hd + 2 * d;
+        const uint16_t *next_line = j + 8 < n_pairs ? (const uint16_t *)tiles[j / 8 + 1] + 16 * hd + 2 * d : v_line;
         const int end = n_pairs < j + 8 ? n_pairs : j + 8;
         for (int i = j; i < end; i++) {
             const __m512bh lx = line(v_line), ly = line(v_line + 2 * skip);
@@ -84,7 +85,10 @@ static inline __attribute__((always_inline)) void weigh_at(float *const out[GROU
     yg = _mm512_dpbf16_ps(yg, v, ly);
             EACH(STEP)
 #undef STEP
+            v16_prefetch(next_line);
+            v16_prefetch(next_line + 2 * skip);
             v_line += 2 * hd;
+            next_line += 2 * hd;
         }
     }
 #define STORE(g, xg, yg)                                                                                               \
