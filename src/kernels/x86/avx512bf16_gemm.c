@@ -28,7 +28,8 @@ struct micro_args {
     const uint16_t *a;
     size_t lda;
     const char *b[PANEL_TILES];
-    const char *ahead[PANEL_TILES]; /* lines to prefetch, one per pair, in n_ahead streams */
+    const char *ahead[PANEL_TILES]; /* lines to prefetch, in n_ahead streams, ahead_step bytes per pair of K */
+    size_t ahead_step;
     size_t pairs;
     int is_first; /* chains start at +0, else they continue from c */
 };
@@ -49,7 +50,7 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
                                                         const struct micro_args *s)
 {
     float *const c = s->c;
-    const size_t ldc = s->ldc, lda = s->lda, pairs = s->pairs;
+    const size_t ldc = s->ldc, lda = s->lda, pairs = s->pairs, step = s->ahead_step;
     const size_t k0 = s->col[0], k1 = s->col[1], k2 = s->col[2], k3 = s->col[3];
     const char *b0 = s->b[0], *b1 = s->b[1], *b2 = s->b[2], *b3 = s->b[3];
     const char *p0 = s->ahead[0], *p1 = s->ahead[1], *p2 = s->ahead[2], *p3 = s->ahead[3];
@@ -101,15 +102,14 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     for (size_t j = 0; j < pairs; j++) {
         const pairs16 w0 = line(b0 + 64 * j), w1 = line(b1 + 64 * j);
         const pairs16 w2 = line(b2 + 64 * j), w3 = line(b3 + 64 * j);
+        const size_t ahead = step * j & ~(size_t)63;
         if (n_ahead > 0) {
-            _mm_prefetch(p0 + 64 * j, _MM_HINT_T0);
+            _mm_prefetch(p0 + ahead, _MM_HINT_T0);
         }
         if (n_ahead > 1) {
-            _mm_prefetch(p1 + 64 * j, _MM_HINT_T0);
-        }
-        if (n_ahead > 2) {
-            _mm_prefetch(p2 + 64 * j, _MM_HINT_T0);
-            _mm_prefetch(p3 + 64 * j, _MM_HINT_T0);
+            _mm_prefetch(p1 + ahead, _MM_HINT_T0);
+            _mm_prefetch(p2 + ahead, _MM_HINT_T0);
+            _mm_prefetch(p3 + ahead, _MM_HINT_T0);
         }
         EACH_ROW(STEP)
     }
@@ -150,24 +150,15 @@ static __attribute__((noinline)) void micro_ahead4(int n_rows, const struct micr
     micro_rows(n_rows, 4, s);
 }
 
-static __attribute__((noinline)) void micro_ahead2(int n_rows, const struct micro_args *s)
-{
-    micro_rows(n_rows, 2, s);
-}
-
 static __attribute__((noinline)) void micro_ahead1(int n_rows, const struct micro_args *s)
 {
     micro_rows(n_rows, 1, s);
 }
 
-static __attribute__((noinline)) void micro_ahead0(int n_rows, const struct micro_args *s)
-{
-    micro_rows(n_rows, 0, s);
-}
-
 /* At most MAX_ROWS rows: one pass, each stream prefetching itself and, at its end, the next panel's. */
 static void stream(struct micro_args *s, int m, const char *next, size_t tile_bytes)
 {
+    s->ahead_step = 64;
     size_t pairs = s->pairs, tail = pairs < AHEAD_LINES ? pairs : AHEAD_LINES;
     if (pairs > tail) {
         s->pairs = pairs - tail;
@@ -186,6 +177,26 @@ static void stream(struct micro_args *s, int m, const char *next, size_t tile_by
         s->ahead[t] = next ? next + (size_t)t * tile_bytes : s->b[t];
     }
     micro_ahead4(m, s);
+}
+
+/* Part i of n of the next block's lines, spread over the pairs of this one. */
+static void share_ahead(struct micro_args *s, const char *const ahead[PANEL_TILES], int i, int n)
+{
+    const size_t first = s->pairs * (size_t)i / (size_t)n;
+    for (int t = 0; t < PANEL_TILES; t++) {
+        s->ahead[t] = ahead[t] + first * 64;
+    }
+    s->ahead_step = (64 + (size_t)n - 1) / (size_t)n;
+}
+
+/* The rows of the next group, which the hardware can't guess: short runs, far apart. */
+static void fetch_rows(const uint16_t *a, size_t lda, int n_rows, size_t pairs)
+{
+    for (int i = 0; i < n_rows; i++) {
+        for (size_t k = 0; k < pairs * 2; k += 32) {
+            _mm_prefetch((const char *)(a + (size_t)i * lda + k), _MM_HINT_T0);
+        }
+    }
 }
 
 static void panel(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m, int tile,
@@ -220,15 +231,17 @@ static void panel(float *c, size_t ldc, const void *a, size_t lda, const struct 
             int row = (int)((int64_t)m * g / n_groups), rows = (int)((int64_t)m * (g + 1) / n_groups) - row;
             s.c = c + (size_t)row * ldc;
             s.a = (const uint16_t *)a + (size_t)row * lda + from * 2;
-            if (n_groups < 4 && g < 2) {
-                s.ahead[0] = ahead[2 * g];
-                s.ahead[1] = ahead[2 * g + 1];
-                micro_ahead2(rows, &s);
-            } else if (n_groups >= 4 && g < 4) {
-                s.ahead[0] = ahead[g];
-                micro_ahead1(rows, &s);
+            if (g + 1 < n_groups) {
+                fetch_rows(s.a + (size_t)rows * lda, lda, rows, s.pairs);
+            }
+            if (n_groups < PANEL_TILES) {
+                share_ahead(&s, ahead, g, n_groups);
+                micro_ahead4(rows, &s);
             } else {
-                micro_ahead0(rows, &s);
+                const int t = g % PANEL_TILES;
+                share_ahead(&s, ahead, g / PANEL_TILES, (n_groups - t + PANEL_TILES - 1) / PANEL_TILES);
+                s.ahead[0] = s.ahead[t];
+                micro_ahead1(rows, &s);
             }
         }
         for (int t = 0; t < PANEL_TILES; t++) {
