@@ -120,13 +120,16 @@ class Server:
 
     def __init__(self, model=MODEL, args=(), wait=True, env=None, host="127.0.0.1", port=None, wrapper=()):
         self.port = port or free_port()
-        self.model = str(model)
+        self.model = str(model)  # what requests call it
+        words = [str(x) for x in args]
+        if "--served-model-name" in words:
+            self.model = words[words.index("--served-model-name") + 1]
         self.log = tempfile.NamedTemporaryFile(prefix="tern-serve-", suffix=".log", delete=False)
         full = dict(os.environ)
         full.update(env or {})
         self.started = time.monotonic()
         self.proc = subprocess.Popen(
-            [*wrapper, TERN, "serve", self.model, "--host", host, "--port", str(self.port), *map(str, args)],
+            [*wrapper, TERN, "serve", str(model), "--host", host, "--port", str(self.port), *map(str, args)],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT, env=full)
         if wait:
             try:
