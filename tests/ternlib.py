@@ -254,6 +254,12 @@ class Server:
                                      f"kv {metric(m, 'vllm:kv_cache_usage_perc')}")
             time.sleep(0.01)
 
+    def wait_running(self, n=1, timeout=10):
+        end = time.monotonic() + timeout * SLOW
+        while self.metric("vllm:num_requests_running") < n:
+            assert time.monotonic() < end, "no request is running"
+            time.sleep(0.002)
+
     def raw(self, timeout=30):
         s = socket.create_connection(("127.0.0.1", self.port), timeout * SLOW)
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -150,7 +150,7 @@ def test_multi_turn_prompts_keep_the_whole_history_and_hit_the_prefix_cache(serv
             n = next((i for i, (a, b) in enumerate(zip(ids, last)) if a != b), min(len(ids), len(last)))
             cached = d["usage"]["prompt_tokens_details"]["cached_tokens"]
             assert cached >= 16 and cached % 16 == 0 and cached <= n
-        last = ids
+        last = ids + d["choices"][0]["token_ids"]
         history.append({"role": "assistant", "content": d["choices"][0]["message"]["content"]})
     cold = server.chat(history[:-1], temperature=0, max_tokens=40, cache_salt="cold")
     assert cold["usage"]["prompt_tokens_details"]["cached_tokens"] == 0

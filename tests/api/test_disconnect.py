@@ -45,18 +45,11 @@ def half_close(sock):
 LEAVE = {"fin": fin, "rst": rst, "half-close": half_close}
 
 
-def wait_running(s):
-    end = time.monotonic() + 10 * ternlib.SLOW
-    while s.metric("vllm:num_requests_running") < 1:
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
-
 def leave_once(s, how, when, stream):
     sock = s.raw()
     sock.sendall(http_bytes("/v1/completions", body(s, stream)))
     if when == "prefill":
-        wait_running(s)
+        s.wait_running()
     else:
         assert select.select([sock], [], [], 30 * ternlib.SLOW)[0]
         sock.recv(1 << 16)

@@ -72,7 +72,7 @@ def test_8_clients_equal_1(reference):
 
 
 @pytest.mark.parametrize("args", [
-    ["--max-num-batched-tokens", 32], ["--max-num-batched-tokens", 96, "--max-num-seqs", 3], ["--enforce-eager"],
+    ["--max-num-batched-tokens", 32, "--max-num-seqs", 32], ["--max-num-batched-tokens", 96, "--max-num-seqs", 3], ["--enforce-eager"],
     ["--long-prefill-token-threshold", 17], ["--max-num-seqs", 1], ["--no-enable-prefix-caching"]],
     ids=lambda a: " ".join(map(str, a)))
 def test_chunks_batches_and_eager_give_the_same(reference, args):
@@ -144,7 +144,7 @@ def test_the_slow_model_agrees_with_itself_too(slow_model):
     ids = [[rng.randrange(300, 8000) for _ in range(n)] for n in (15, 16, 17, 255, 256, 257, 700)]
     with Server(slow_model, [*base, "--no-enable-prefix-caching"]) as s:
         want = [ask(s, i, 12) for i in ids]
-    for extra in (["--max-num-batched-tokens", 48], ["--enforce-eager"]):
+    for extra in (["--max-num-batched-tokens", 48, "--max-num-seqs", 8], ["--enforce-eager"]):
         with Server(slow_model, [*base, *extra]) as s:
             assert all_at_once(s, ids, 4, n=12) == want
             assert all_at_once(s, ids, 7, n=12) == want
