@@ -67,9 +67,9 @@ def test_only_the_tokenizer_files_are_needed(shared, tmp_path):
 
 
 def test_time_is_linear_in_the_length_of_a_line(real):
-    """A megabyte without a single space takes seconds, not hours."""
+    """A long text without a single break takes a moment, not hours."""
     directory, _ = real
-    for text in ("a" * 1_000_000, "哈" * 300_000, " " * 1_000_000, "ab\u4f60" * 200_000):
+    for text in ("a" * 300_000, "哈" * 100_000, " " * 300_000, "ab\u4f60" * 70_000):
         ids = json.loads(tokenize(directory, [text])[0])
         assert json.loads("[" + ",".join(map(str, ids)) + "]")
         assert tokenize(directory, [json.dumps(ids)], "--decode")[0] == text
