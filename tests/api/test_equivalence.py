@@ -114,6 +114,22 @@ def test_sampled_text_is_the_same_alone_preempted_and_in_a_crowd():
         assert s.metric("vllm:num_preemptions_total") > 0
 
 
+def test_prompt_logprobs_of_several_samples_survive_preemption():
+    """Samples that recompute a prompt whose log-probabilities were sent already."""
+    texts = prompts(6, 40)
+
+    def sample(s, k):
+        d = s.completion(texts[k], temperature=1, seed=k, max_tokens=200, ignore_eos=True, return_token_ids=True, n=3,
+                         prompt_logprobs=1)
+        return [(c["token_ids"], c["prompt_logprobs"]) for c in d["choices"]]
+    with Server(args=MAX) as s:
+        want = [sample(s, k) for k in range(6)]
+    with Server(args=[*MAX, "--num-gpu-blocks-override", 70]) as s:
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            assert list(pool.map(lambda k: sample(s, k), range(6))) == want
+        assert s.metric("vllm:num_preemptions_total") > 0
+
+
 def test_generate_gives_what_the_server_gives(reference):
     for k in (0, 7):
         r = ternlib.run("generate", ternlib.MODEL, "-p", prompts()[k], "--max-tokens", 48, "--temperature", 0,

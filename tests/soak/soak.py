@@ -75,6 +75,8 @@ class Soak:
             body["stop"] = rng.sample(["。", "，", "the", "\n", "月"], rng.randint(1, 3))
         if rng.random() < 0.3:
             body["ignore_eos"] = True
+            if rng.random() < 0.1 and not body["stream"] and "prompt" in body:
+                body["n"], body["temperature"], body["prompt_logprobs"] = 3, 1, 1
         if rng.random() < 0.1:
             body["min_tokens"] = 1
         if rng.random() < 0.1:
@@ -197,7 +199,10 @@ def main():
         if s.proc.poll() is not None:
             soak.fail(f"the server ended with {s.proc.returncode}")
             break
-        rss = ternlib.rss_kb(s.proc.pid)
+        try:
+            rss = ternlib.rss_kb(s.proc.pid)
+        except (OSError, AssertionError):  # it is just ending
+            continue
         peak = max(peak, rss)
         if early_rss is None and time.monotonic() - start > a.seconds * 0.4:
             early_rss = peak
