@@ -199,7 +199,7 @@ static const struct opt server_rows[] = {
     {.name = "port", .type = OPT_INT, .offset = SERVER(port), .group = G_HTTP, .def = "8000", .min = 0, .max = 65535,
      .help = "Port; 0: any free one."},
     {.name = "api-key", .type = OPT_LIST, .offset = SERVER(api_keys), .group = G_HTTP, .env = "VLLM_API_KEY", .meta = "KEY [KEY ...]",
-     .help = "Bearer keys that /v1 asks for."},
+     .help = "Bearer keys; all routes but /health and /ping ask for one."},
     {.name = "root-path", .type = OPT_STRING, .offset = SERVER(root_path), .group = G_HTTP, .help = "Path prefix a reverse proxy adds."},
     {.name = "allowed-origins", .type = OPT_STRING, .offset = SERVER(allowed_origins), .group = G_HTTP, .def = "[\"*\"]",
      .help = "CORS origins, a JSON list."},

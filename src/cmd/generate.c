@@ -258,7 +258,7 @@ static int fill_params(const struct setup *s, const struct opts *o, const struct
     }
     const char *field = NULL;
     int rc = sampling_params_check(p, model_config(s->model)->vocab_size, (int)s->a->max_logprobs, &field, e);
-    return rc < 0 && field ? err_prefix(e, "%s", field) : rc;
+    return rc;
 }
 
 /* ---- the run ---- */
