@@ -30,7 +30,7 @@
 #define NOTE_LORA     "adapters cannot be loaded yet"
 #define NOTE_SPEC     "speculative decoding is not built yet"
 #define NOTE_TOOLS    "tool calls are not built yet"
-#define NOTE_GRAMMAR  "structured output is not built yet"
+#define NOTE_GRAMMAR  "there is one grammar engine"
 #define NOTE_REASON   "reasoning parsers are not built yet"
 #define NOTE_TLS      "TLS is not built yet; put a proxy in front"
 #define NOTE_TRACE    "there is no OpenTelemetry export"
@@ -60,6 +60,8 @@ static const struct opt engine_rows[] = {
      .help = "Chat template, if not the model's."},
     {.name = "max-logprobs", .type = OPT_INT, .offset = ENGINE(max_logprobs), .group = G_MODEL, .def = "20", .min = -1,
      .max = 1e6, .help = "Most logprobs a request may ask for; -1: no limit."},
+    {.name = "structured-outputs-config", .type = OPT_JSON, .offset = ENGINE(structured_outputs_config), .group = G_MODEL,
+     .help = "Key backend, with any name: there is one grammar engine. Other keys are refused."},
     {.name = "enforce-eager", .type = OPT_BOOL, .offset = ENGINE(enforce_eager), .group = G_MODEL, .def = "false",
      .help = "Run op by op instead of the compiled plan: same bits, slower."},
     {.env = "VLLM_ALLOW_LONG_MAX_MODEL_LEN", .type = OPT_BOOL, .offset = ENGINE(allow_long_max_model_len), .group = G_MODEL,
@@ -183,8 +185,7 @@ static const struct opt engine_rows[] = {
     {.name = "kv-events-config", .type = OPT_JSON, .group = G_REFUSED, .flags = OPT_REFUSED, .note = "KV events are not published"},
     {.name = "hf-overrides", .type = OPT_JSON, .group = G_REFUSED, .flags = OPT_REFUSED, .note = "config.json is taken as it is"},
     {.name = "skip-tokenizer-init", .type = OPT_BOOL, .group = G_REFUSED, .flags = OPT_REFUSED, .note = "the tokenizer is always read"},
-    {.name = "structured-outputs-config", .type = OPT_JSON, .group = G_REFUSED, .flags = OPT_REFUSED, .note = NOTE_GRAMMAR},
-    {.name = "guided-decoding-backend", .type = OPT_STRING, .group = G_REFUSED, .flags = OPT_REFUSED, .note = NOTE_GRAMMAR},
+    {.name = "guided-decoding-backend", .type = OPT_STRING, .group = G_NONE, .flags = OPT_IGNORED, .note = NOTE_GRAMMAR},
     {.name = "reasoning-parser", .type = OPT_STRING, .group = G_REFUSED, .flags = OPT_REFUSED, .note = NOTE_REASON},
     {.name = "reasoning-config", .type = OPT_JSON, .group = G_REFUSED, .flags = OPT_REFUSED, .note = NOTE_REASON},
     {.name = "enable-prompt-embeds", .type = OPT_BOOL, .group = G_REFUSED, .flags = OPT_REFUSED, .note = "prompts are text or token ids"},

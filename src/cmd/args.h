@@ -13,6 +13,7 @@ struct args_engine {
     const char *config;
     /* model */
     const char *model, *tokenizer, *dtype, *generation_config, *override_generation_config, *chat_template;
+    const char *structured_outputs_config;
     struct opt_list served_model_names;
     int64_t seed, max_model_len /* 0: the model's, -1: the largest that fits */, max_logprobs;
     int enforce_eager, allow_long_max_model_len;

@@ -225,9 +225,29 @@ static int read_generation(struct setup *s, struct err *e)
     return s->a->override_generation_config ? apply_override(s, s->a->override_generation_config, e) : 0;
 }
 
+/* Only the choice of a backend may be ignored; other keys would change what is generated. */
+static int check_structured(const char *text, struct err *e)
+{
+    struct json *doc = NULL;
+    int rc = json_parse(&doc, text, strlen(text), JSON_DEPTH_DEFAULT, e);
+    size_t it = 0, key_bytes;
+    const char *key;
+    const struct json *v;
+    while (rc >= 0 && json_next(doc, &it, &key, &key_bytes, &v)) {
+        if (strcmp(key, "backend") != 0 && strcmp(key, "disable_fallback") != 0) {
+            rc = err_set(e, ERR_UNSUPPORTED, "--structured-outputs-config: the key %s is not supported", key);
+        }
+    }
+    json_free(doc);
+    return rc;
+}
+
 int setup_files(struct setup *s, struct err *e)
 {
     const struct args_engine *a = s->a;
+    if (a->structured_outputs_config && check_structured(a->structured_outputs_config, e) < 0) {
+        return e->code;
+    }
     const char *tokenizer_dir = a->tokenizer ? a->tokenizer : a->model;
     struct model_options mo = {
         .path = a->model,

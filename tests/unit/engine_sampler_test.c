@@ -279,7 +279,7 @@ static void a_draw_depends_on_seed_and_place_only(void **state)
         z[i] = rand_float(0, 3);
     }
     for (int i = 0; i < 50; i++) {
-        struct sampler_row r = {x, &p, NULL, out, 0, i % 8, -1, (uint64_t)(i / 8)}, noise = r;
+        struct sampler_row r = {x, &p, NULL, out, 0, i % 8, -1, 0, (uint64_t)(i / 8)}, noise = r;
         noise.logits = z;
         int32_t a = sampler_draw(s, &r);
         sampler_draw(other, &noise);
@@ -312,7 +312,7 @@ static void masks_biases_and_penalties_equal_the_brute_force(void **state)
             out[i] = (int32_t)(next_rand() % (i % 2 ? 200 : 6));
         }
         struct sampler_row r = {
-            x, &p, prompt, out, (int)(next_rand() % 40), (int)(next_rand() % 40), 17, 0};
+            x, &p, prompt, out, (int)(next_rand() % 40), (int)(next_rand() % 40), 17, 0, 0};
         if (next_rand() % 2) {
             p.repetition_penalty = (double)rand_float(0.5f, 2);
             p.frequency_penalty = (double)rand_float(-2, 2);
