@@ -29,11 +29,13 @@ test: ## build and run every test; ends with a summary
 	cmake --build --preset release
 	tools/run-tests build
 
+tsan arm64-test: TEST_CHOICE = -LE heavy
+
 asan ubsan tsan: ## unit and kernel tests under a sanitizer
 	tools/install-deps.sh build test
 	cmake --preset $@
 	cmake --build --preset $@
-	tools/run-tests build-$@ -L 'unit|kernels|fuzz'
+	tools/run-tests build-$@ -L 'unit|kernels|fuzz' $(TEST_CHOICE)
 
 debug: ## debug build with integrity checks, in build-debug/
 	tools/install-deps.sh build test
@@ -46,7 +48,7 @@ arm64-test: ## cross build for arm64; unit tests and generated text under qemu
 	cmake --build --preset release --target tern
 	cmake --preset arm64
 	cmake --build --preset arm64
-	tools/run-tests build-arm64 -L 'unit|kernels'
+	tools/run-tests build-arm64 -L 'unit|kernels' $(TEST_CHOICE)
 	TERN_AARCH64=$(CURDIR)/build-arm64/tern python3 -m pytest -q -rfEs -p no:cacheprovider \
 	    tests/golden/test_emulated.py -k arm
 

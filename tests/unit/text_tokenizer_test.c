@@ -6,10 +6,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include <cmocka.h>
 
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include "text_model.h"
@@ -275,9 +275,9 @@ static void a_megabyte_of_anything_takes_no_quadratic_time(void **state)
         while (b.len < 1000000) {
             buf_puts(&b, units[k]);
         }
-        uint64_t t0 = clock_now_ns();
+        clock_t start = clock(); /* of this process: other load doesn't count */
         assert_int_equal(tokenizer_encode(t, b.data, b.len, 1, &got, NULL), 0);
-        assert_true(clock_now_ns() - t0 < 10000000000ull);
+        assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 10.0);
         assert_true(got.n > 100000);
         struct buf back;
         buf_init(&back);
