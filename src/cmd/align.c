@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tern align MODEL: generates greedily twice, eagerly and from the compiled plan, and compares every logit bit by bit;
- * with --golden FILE also with stored logits of another implementation. Exit code 1 on any difference. */
+/* tern align MODEL: generates greedily twice, eagerly and from the compiled plan, and compares
+ * every logit bit by bit; with --golden FILE also with stored logits of another implementation.
+ * Exit code 1 on any difference. */
+#include "model/align.h"
 #include "base/json.h"
 #include "cmd/cmd.h"
 #include "cmd/setup.h"
-#include "model/align.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,16 +20,37 @@ struct args_align {
 
 #define FIELD(f) offsetof(struct args_align, f)
 static const struct opt rows[] = {
-    {.name = "prompt", .others = "-p", .type = OPT_APPEND, .offset = FIELD(prompts), .group = "Comparison",
+    {.name = "prompt",
+     .others = "-p",
+     .type = OPT_APPEND,
+     .offset = FIELD(prompts),
+     .group = "Comparison",
      .help = "Prompt, may be repeated; default: three of the ERNIE adaptation notes."},
-    {.name = "tokens", .type = OPT_INT, .offset = FIELD(tokens), .group = "Comparison", .def = "32", .min = 1,
-     .max = ALIGN_MAX_TOKENS, .help = "Greedy tokens per prompt."},
-    {.name = "golden", .type = OPT_STRING, .offset = FIELD(golden), .group = "Comparison", .meta = "FILE",
-     .help = "golden.json with logits of another implementation (--enforce-eager: compare the eager pass with it)."},
-    {.name = "json", .type = OPT_BOOL, .offset = FIELD(json), .group = "Comparison", .def = "false", .help = "One JSON object."},
+    {.name = "tokens",
+     .type = OPT_INT,
+     .offset = FIELD(tokens),
+     .group = "Comparison",
+     .def = "32",
+     .min = 1,
+     .max = ALIGN_MAX_TOKENS,
+     .help = "Greedy tokens per prompt."},
+    {.name = "golden",
+     .type = OPT_STRING,
+     .offset = FIELD(golden),
+     .group = "Comparison",
+     .meta = "FILE",
+     .help = "golden.json with logits of another implementation (--enforce-eager: compare the "
+             "eager pass with it)."},
+    {.name = "json",
+     .type = OPT_BOOL,
+     .offset = FIELD(json),
+     .group = "Comparison",
+     .def = "false",
+     .help = "One JSON object."},
 };
 
-static const char *const notes_prompts[] = {"The quick brown fox jumps over the lazy dog.", "1+1等于几？", "import torch"};
+static const char *const notes_prompts[] = {"The quick brown fox jumps over the lazy dog.",
+                                            "1+1等于几？", "import torch"};
 
 struct comparison {
     struct token_ids ids[ALIGN_MAX_PROMPTS];
@@ -39,7 +61,8 @@ struct comparison {
     struct align_golden_result golden;
 };
 
-static int collect_prompts(struct comparison *c, const struct setup *s, const struct args_align *own, struct err *e)
+static int collect_prompts(struct comparison *c, const struct setup *s,
+                           const struct args_align *own, struct err *e)
 {
     c->n = own->prompts.n ? own->prompts.n : (int)(sizeof notes_prompts / sizeof *notes_prompts);
     if (c->n > ALIGN_MAX_PROMPTS) {
@@ -56,8 +79,8 @@ static int collect_prompts(struct comparison *c, const struct setup *s, const st
         }
         for (size_t k = 0; k < c->ids[i].n; k++) {
             if (c->ids[i].ids[k] >= model_config(s->model)->vocab_size) {
-                return err_set(e, ERR_INVALID, "prompt %d needs id %d, but the model has only %d", i + 1, c->ids[i].ids[k],
-                               model_config(s->model)->vocab_size);
+                return err_set(e, ERR_INVALID, "prompt %d needs id %d, but the model has only %d",
+                               i + 1, c->ids[i].ids[k], model_config(s->model)->vocab_size);
             }
         }
         c->prompts[i] = (struct align_prompt){c->ids[i].ids, (int)c->ids[i].n};
@@ -69,26 +92,30 @@ static void print_text(const struct comparison *c, const struct setup *s, int wi
 {
     const struct align_result *r = &c->result;
     printf("model %s, %s, level %s, %d thread%s, numerics %s\n", s->a->model,
-           model_act(s->model) == ACT_BF16 ? "bfloat16" : "float32", cpu_level_name(s->level), s->n_threads,
-           s->n_threads == 1 ? "" : "s", model_numerics_id(s->model));
+           model_act(s->model) == ACT_BF16 ? "bfloat16" : "float32", cpu_level_name(s->level),
+           s->n_threads, s->n_threads == 1 ? "" : "s", model_numerics_id(s->model));
     for (int i = 0; i < r->n_prompts; i++) {
         const struct align_prompt_result *p = &r->prompts[i];
-        printf("prompt %d (%d ids, %d greedy tokens) %s: token ids %s, logits %s, largest relative error %.3g, hash %016" PRIx64 "\n",
+        printf("prompt %d (%d ids, %d greedy tokens) %s: token ids %s, logits %s, largest relative "
+               "error %.3g, hash %016" PRIx64 "\n",
                i + 1, c->prompts[i].n, p->n_tokens, c->texts[i], p->ids_equal ? "equal" : "DIFFER",
                p->bits_equal ? "equal bit for bit" : "DIFFER", p->max_relative_error, p->plan_hash);
         if (!p->bits_equal) {
-            printf("  first difference at step %d, eager hash %016" PRIx64 "\n", p->first_difference, p->eager_hash);
+            printf("  first difference at step %d, eager hash %016" PRIx64 "\n",
+                   p->first_difference, p->eager_hash);
         }
     }
-    printf("token ids equal: %s\nlargest relative error: %.3g\nlogits hash: %016" PRIx64 "\n", r->ids_equal ? "yes" : "NO",
-           r->max_relative_error, r->logits_hash);
+    printf("token ids equal: %s\nlargest relative error: %.3g\nlogits hash: %016" PRIx64 "\n",
+           r->ids_equal ? "yes" : "NO", r->max_relative_error, r->logits_hash);
     if (with_golden) {
         const struct align_golden_result *g = &c->golden;
-        printf("golden: %d of %d greedy ids equal, %d of %d argmax equal, logit error max %.3g (limit %.3g) rms %.3g (limit %.3g), "
+        printf("golden: %d of %d greedy ids equal, %d of %d argmax equal, logit error max %.3g "
+               "(limit %.3g) rms %.3g (limit %.3g), "
                "perplexity %.6g expected %.6g (relative error %.3g, limit %.3g): %s%s\n",
-               g->n_greedy_equal, g->n_greedy, g->n_argmax_equal, g->n_argmax, g->max_logit_error, g->limit_logit,
-               g->rms_logit_error, g->limit_rms, g->perplexity, g->perplexity_expected, g->perplexity_error,
-               g->limit_perplexity, g->passed ? "passed" : "FAILED: ", g->passed ? "" : g->reason);
+               g->n_greedy_equal, g->n_greedy, g->n_argmax_equal, g->n_argmax, g->max_logit_error,
+               g->limit_logit, g->rms_logit_error, g->limit_rms, g->perplexity,
+               g->perplexity_expected, g->perplexity_error, g->limit_perplexity,
+               g->passed ? "passed" : "FAILED: ", g->passed ? "" : g->reason);
     }
 }
 
@@ -202,7 +229,9 @@ int cmd_align(int argc, char **argv)
         if (run(&s, &own, c, &e) < 0) {
             rc = args_fail(command, &e);
         } else {
-            rc = c->result.ids_equal && c->result.bits_equal && (!own.golden || c->golden.passed) ? 0 : EXIT_FAULT;
+            rc = c->result.ids_equal && c->result.bits_equal && (!own.golden || c->golden.passed)
+                     ? 0
+                     : EXIT_FAULT;
         }
     }
     for (int i = 0; c && i < ALIGN_MAX_PROMPTS; i++) {

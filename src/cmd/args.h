@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options that commands share, as tables (base/opt.h): one row gives flag, variable, range and help. Names and
- * meanings are vLLM's. Three kinds of row: honoured; accepted without effect, with one warning (what only matters on
- * GPUs or in Python); and refused by name (what would change the answers and is not here). */
+/* The options that commands share, as tables (base/opt.h): one row gives flag, variable, range and
+ * help. Names and meanings are vLLM's. Three kinds of row: honoured; accepted without effect, with
+ * one warning (what only matters on GPUs or in Python); and refused by name (what would change the
+ * answers and is not here). */
 #ifndef TERN_CMD_ARGS_H
 #define TERN_CMD_ARGS_H
 
@@ -12,7 +13,8 @@
 struct args_engine {
     const char *config;
     /* model */
-    const char *model, *tokenizer, *dtype, *generation_config, *override_generation_config, *chat_template;
+    const char *model, *tokenizer, *dtype, *generation_config, *override_generation_config,
+        *chat_template;
     const char *structured_outputs_config;
     struct opt_list served_model_names;
     int64_t seed, max_model_len /* 0: the model's, -1: the largest that fits */, max_logprobs;
@@ -36,14 +38,17 @@ struct args_engine {
 
 struct args_server {
     const char *host, *uvicorn_log_level, *root_path, *response_role, *default_chat_template_kwargs;
-    const char *disable_access_log_for_endpoints, *allowed_origins, *allowed_methods, *allowed_headers;
+    const char *disable_access_log_for_endpoints, *allowed_origins, *allowed_methods,
+        *allowed_headers;
     const char *ignored_text;
     int64_t port, keep_alive_s, shutdown_timeout_s, stream_interval, max_num_queued_reqs;
     int64_t max_n, max_prompts, max_stop_strings, max_header_bytes, max_body_bytes;
     double log_stats_interval_s;
     struct opt_list api_keys;
-    int disable_access_log, allow_credentials, enable_request_id_headers, enable_prompt_tokens_details;
-    int enable_force_include_usage, enable_server_load_tracking, return_tokens_as_token_ids, enable_log_requests;
+    int disable_access_log, allow_credentials, enable_request_id_headers,
+        enable_prompt_tokens_details;
+    int enable_force_include_usage, enable_server_load_tracking, return_tokens_as_token_ids,
+        enable_log_requests;
     int disable_log_stats;
 };
 
@@ -59,11 +64,14 @@ struct opt_table args_engine_table(struct args_engine *a);
 struct opt_table args_server_table(struct args_server *a);
 struct opt_table args_sampling_table(struct args_sampling *a);
 
-/* Parses; on --help prints it and on a fault prints usage and one line. Returns -1 to go on, else the exit code. */
+/* Parses; on --help prints it and on a fault prints usage and one line. Returns -1 to go on, else
+ * the exit code. */
 int args_parse(struct opts *o, const char *command, int argc, char **argv);
-/* The model directory: the one positional word, else --model. Returns -1 to go on, else the exit code. */
+/* The model directory: the one positional word, else --model. Returns -1 to go on, else the exit
+ * code. */
 int args_model(const struct opts *o, const char *command, struct args_engine *a, int max_words);
-/* Log from --log-level (or VLLM_LOGGING_LEVEL); prefix is borrowed. Then the warnings of the parser go to it. */
+/* Log from --log-level (or VLLM_LOGGING_LEVEL); prefix is borrowed. Then the warnings of the parser
+ * go to it. */
 int args_log(const struct opts *o, const char *level_name, const char *prefix, struct log *log);
 /* Writes a fault as the program's last word: "tern serve: error: …". Returns the exit code 1. */
 int args_fail(const char *command, const struct err *e);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The subcommands. Each takes the words after its name and returns the exit code: 0 done, 1 a fault (one line on
- * stderr), 2 wrong usage. */
+/* The subcommands. Each takes the words after its name and returns the exit code: 0 done, 1 a fault
+ * (one line on stderr), 2 wrong usage. */
 #ifndef TERN_CMD_CMD_H
 #define TERN_CMD_CMD_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tern generate MODEL: prompts to text without a server, through the same engine. One prompt with one output is printed
- * while it is made; several are printed in their order; --json prints one object per prompt. A line of speeds goes to
- * stderr. Sampling defaults are the server's: the model's generation_config.json, --temperature 0 is greedy. */
+/* tern generate MODEL: prompts to text without a server, through the same engine. One prompt with
+ * one output is printed while it is made; several are printed in their order; --json prints one
+ * object per prompt. A line of speeds goes to stderr. Sampling defaults are the server's: the
+ * model's generation_config.json, --temperature 0 is greedy. */
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/json.h"
@@ -27,18 +28,47 @@ struct args_generate {
 
 #define FIELD(f) offsetof(struct args_generate, f)
 static const struct opt rows[] = {
-    {.name = "prompt", .others = "-p", .type = OPT_APPEND, .offset = FIELD(prompts), .group = "Prompts",
+    {.name = "prompt",
+     .others = "-p",
+     .type = OPT_APPEND,
+     .offset = FIELD(prompts),
+     .group = "Prompts",
      .help = "Prompt; may be repeated. Without any: standard input is the prompt."},
-    {.name = "prompt-file", .type = OPT_APPEND, .offset = FIELD(prompt_files), .group = "Prompts", .meta = "FILE",
+    {.name = "prompt-file",
+     .type = OPT_APPEND,
+     .offset = FIELD(prompt_files),
+     .group = "Prompts",
+     .meta = "FILE",
      .help = "A file that is one prompt (a last line break is dropped); may be repeated."},
-    {.name = "prompt-ids", .type = OPT_STRING, .offset = FIELD(prompt_ids), .group = "Prompts", .meta = "1,2,3",
+    {.name = "prompt-ids",
+     .type = OPT_STRING,
+     .offset = FIELD(prompt_ids),
+     .group = "Prompts",
+     .meta = "1,2,3",
      .help = "A prompt as token ids."},
-    {.name = "chat", .type = OPT_BOOL, .offset = FIELD(chat), .group = "Prompts", .def = "false",
+    {.name = "chat",
+     .type = OPT_BOOL,
+     .offset = FIELD(chat),
+     .group = "Prompts",
+     .def = "false",
      .help = "Each prompt is a user's message, rendered with the chat template."},
-    {.name = "system", .type = OPT_STRING, .offset = FIELD(system), .group = "Prompts", .help = "System message for --chat."},
-    {.name = "json", .type = OPT_BOOL, .offset = FIELD(json), .group = "Output", .def = "false",
+    {.name = "system",
+     .type = OPT_STRING,
+     .offset = FIELD(system),
+     .group = "Prompts",
+     .help = "System message for --chat."},
+    {.name = "json",
+     .type = OPT_BOOL,
+     .offset = FIELD(json),
+     .group = "Output",
+     .def = "false",
      .help = "One JSON object a line and prompt: ids, text, finish_reason, logprobs."},
-    {.name = "quiet", .type = OPT_BOOL, .offset = FIELD(quiet), .group = "Output", .def = "false", .help = "No speeds on stderr."},
+    {.name = "quiet",
+     .type = OPT_BOOL,
+     .offset = FIELD(quiet),
+     .group = "Output",
+     .def = "false",
+     .help = "No speeds on stderr."},
 };
 
 /* ---- prompts ---- */
@@ -82,10 +112,12 @@ static int add_ids(struct generation *g, const char *list, int vocab_size, struc
         errno = 0;
         long v = strtol(s, &end, 10);
         if (end == s || errno || (*end && *end != ',')) {
-            return err_set(e, ERR_INVALID, "--prompt-ids: expected ids such as 1,2,3, found '%s'", list);
+            return err_set(e, ERR_INVALID, "--prompt-ids: expected ids such as 1,2,3, found '%s'",
+                           list);
         }
         if (v < 0 || v >= vocab_size) {
-            return err_set(e, ERR_INVALID, "--prompt-ids: %ld is not in the vocabulary (0 to %d)", v, vocab_size - 1);
+            return err_set(e, ERR_INVALID, "--prompt-ids: %ld is not in the vocabulary (0 to %d)",
+                           v, vocab_size - 1);
         }
         if (token_ids_push(&p->ids, (int32_t)v) < 0) {
             return err_set(e, ERR_NOMEM, "out of memory");
@@ -106,9 +138,11 @@ static int add_stdin(struct generation *g, struct err *e)
     while ((n = fread(chunk, 1, sizeof chunk, stdin)) > 0 && b.len < PROMPT_BYTES_MAX) {
         buf_append(&b, chunk, n);
     }
-    int rc = b.failed || b.len >= PROMPT_BYTES_MAX ? err_set(e, ERR_TOO_LARGE, "standard input: more than %zu bytes", PROMPT_BYTES_MAX)
-             : ferror(stdin)                        ? err_set(e, ERR_IO, "cannot read standard input")
-                                                    : 0;
+    int rc =
+        b.failed || b.len >= PROMPT_BYTES_MAX
+            ? err_set(e, ERR_TOO_LARGE, "standard input: more than %zu bytes", PROMPT_BYTES_MAX)
+        : ferror(stdin) ? err_set(e, ERR_IO, "cannot read standard input")
+                        : 0;
     if (rc >= 0) {
         if (b.len && b.data[b.len - 1] == '\n') {
             b.len--;
@@ -119,7 +153,8 @@ static int add_stdin(struct generation *g, struct err *e)
     return rc;
 }
 
-static int collect_prompts(struct generation *g, const struct args_generate *own, int vocab_size, struct err *e)
+static int collect_prompts(struct generation *g, const struct args_generate *own, int vocab_size,
+                           struct err *e)
 {
     int rc = 0;
     for (int i = 0; rc >= 0 && i < own->prompts.n; i++) {
@@ -130,14 +165,16 @@ static int collect_prompts(struct generation *g, const struct args_generate *own
     }
     if (rc >= 0 && own->prompt_ids) {
         if (own->chat) {
-            return err_set(e, ERR_INVALID, "--prompt-ids is a finished prompt: it does not go with --chat");
+            return err_set(e, ERR_INVALID,
+                           "--prompt-ids is a finished prompt: it does not go with --chat");
         }
         rc = add_ids(g, own->prompt_ids, vocab_size, e);
     }
     return rc >= 0 && g->n == 0 ? add_stdin(g, e) : rc;
 }
 
-static int encode_chat(const struct setup *s, const struct args_generate *own, struct generation_prompt *p, struct err *e)
+static int encode_chat(const struct setup *s, const struct args_generate *own,
+                       struct generation_prompt *p, struct err *e)
 {
     struct buf text, rendered;
     struct json_writer w;
@@ -159,7 +196,8 @@ static int encode_chat(const struct setup *s, const struct args_generate *own, s
     json_w_stringn(&w, p->text, p->text_bytes);
     json_w_object_end(&w);
     json_w_array_end(&w);
-    int rc = text.failed ? err_set(e, ERR_NOMEM, "out of memory") : json_parse(&messages, text.data, text.len, JSON_DEPTH_DEFAULT, e);
+    int rc = text.failed ? err_set(e, ERR_NOMEM, "out of memory")
+                         : json_parse(&messages, text.data, text.len, JSON_DEPTH_DEFAULT, e);
     rc = rc < 0 ? rc : chat_encode(s->chat, messages, &ro, &p->ids, &rendered, e);
     if (rc >= 0 && rendered.data) {
         p->text_bytes = rendered.len;
@@ -172,7 +210,8 @@ static int encode_chat(const struct setup *s, const struct args_generate *own, s
     return rc;
 }
 
-static int encode_prompts(const struct setup *s, const struct args_generate *own, struct generation *g, struct err *e)
+static int encode_prompts(const struct setup *s, const struct args_generate *own,
+                          struct generation *g, struct err *e)
 {
     for (int i = 0; i < g->n; i++) {
         struct generation_prompt *p = &g->prompts[i];
@@ -186,8 +225,9 @@ static int encode_prompts(const struct setup *s, const struct args_generate *own
             rc = err_set(e, ERR_INVALID, "the prompt is empty");
         }
         if (rc >= 0 && p->ids.n >= (size_t)s->plan.max_model_len) {
-            rc = err_set(e, ERR_TOO_LARGE, "%zu prompt tokens leave no room for output: the max model len is %d", p->ids.n,
-                         s->plan.max_model_len);
+            rc = err_set(e, ERR_TOO_LARGE,
+                         "%zu prompt tokens leave no room for output: the max model len is %d",
+                         p->ids.n, s->plan.max_model_len);
         }
         if (rc < 0) {
             return g->n > 1 ? err_prefix(e, "prompt %d", i + 1) : rc;
@@ -205,8 +245,8 @@ struct stops {
     int n_ids;
 };
 
-static int fill_params(const struct setup *s, const struct opts *o, const struct args_sampling *a, struct sampling_params *p,
-                       struct stops *stops, struct err *e)
+static int fill_params(const struct setup *s, const struct opts *o, const struct args_sampling *a,
+                       struct sampling_params *p, struct stops *stops, struct err *e)
 {
     const struct server_generation_defaults *g = &s->generation;
     sampling_params_init(p);
@@ -217,7 +257,9 @@ static int fill_params(const struct setup *s, const struct opts *o, const struct
     }
     p->min_tokens = (int)a->min_tokens;
     p->ignore_eos = a->ignore_eos;
-    p->temperature = opts_source(o, "temperature") ? a->temperature : g->has_temperature ? g->temperature : p->temperature;
+    p->temperature = opts_source(o, "temperature") ? a->temperature
+                     : g->has_temperature          ? g->temperature
+                                                   : p->temperature;
     p->top_p = opts_source(o, "top-p") ? a->top_p : g->has_top_p ? g->top_p : p->top_p;
     p->top_k = opts_source(o, "top-k") ? (int)a->top_k : g->has_top_k ? g->top_k : p->top_k;
     p->min_p = opts_source(o, "min-p") ? a->min_p : g->has_min_p ? g->min_p : p->min_p;
@@ -247,7 +289,8 @@ static int fill_params(const struct setup *s, const struct opts *o, const struct
         char *end;
         long v = strtol(a->stop_token_ids.v[i], &end, 10);
         if (*end || v < 0 || v >= model_config(s->model)->vocab_size) {
-            return err_set(e, ERR_INVALID, "--stop-token-ids: '%s' is not an id of the vocabulary", a->stop_token_ids.v[i]);
+            return err_set(e, ERR_INVALID, "--stop-token-ids: '%s' is not an id of the vocabulary",
+                           a->stop_token_ids.v[i]);
         }
         stops->ids[stops->n_ids++] = (int32_t)v;
     }
@@ -257,14 +300,15 @@ static int fill_params(const struct setup *s, const struct opts *o, const struct
         p->stop_token_ids = stops->ids + s->n_stop_ids;
     }
     const char *field = NULL;
-    int rc = sampling_params_check(p, model_config(s->model)->vocab_size, (int)s->a->max_logprobs, &field, e);
+    int rc = sampling_params_check(p, model_config(s->model)->vocab_size, (int)s->a->max_logprobs,
+                                   &field, e);
     return rc;
 }
 
 /* ---- the run ---- */
 
-static int submit(const struct setup *s, struct generation *g, struct generation_prompt *p, const struct sampling_params *params,
-                  int explicit_max, struct err *e)
+static int submit(const struct setup *s, struct generation *g, struct generation_prompt *p,
+                  const struct sampling_params *params, int explicit_max, struct err *e)
 {
     struct engine_request *r = engine_request_new();
     int room = s->plan.max_model_len - (int)p->ids.n;
@@ -275,13 +319,15 @@ static int submit(const struct setup *s, struct generation *g, struct generation
     if (params->max_tokens > room) {
         if (explicit_max) {
             engine_request_free(r);
-            return err_set(e, ERR_TOO_LARGE, "%zu prompt tokens + --max-tokens %d are more than the max model len %d", p->ids.n,
-                           params->max_tokens, s->plan.max_model_len);
+            return err_set(e, ERR_TOO_LARGE,
+                           "%zu prompt tokens + --max-tokens %d are more than the max model len %d",
+                           p->ids.n, params->max_tokens, s->plan.max_model_len);
         }
         r->params.max_tokens = room;
     }
     int32_t *prompt = arena_memdup(&r->arena, p->ids.ids, p->ids.n * sizeof *prompt);
-    int32_t *stop_ids = arena_memdup(&r->arena, params->stop_token_ids, (size_t)params->n_stop_token_ids * sizeof *stop_ids);
+    int32_t *stop_ids = arena_memdup(&r->arena, params->stop_token_ids,
+                                     (size_t)params->n_stop_token_ids * sizeof *stop_ids);
     if (!prompt || (params->n_stop_token_ids && !stop_ids)) {
         engine_request_free(r);
         return err_set(e, ERR_NOMEM, "out of memory");
@@ -313,7 +359,8 @@ static int interrupted(void)
     return sigtimedwait(&set, NULL, &now) > 0;
 }
 
-static int take_event(const struct setup *s, struct generation *g, const struct engine_event *ev, int streaming, struct err *e)
+static int take_event(const struct setup *s, struct generation *g, const struct engine_event *ev,
+                      int streaming, struct err *e)
 {
     struct generation_prompt *p = ev->user;
     struct generation_output *out = &p->outputs[ev->sample];
@@ -335,7 +382,8 @@ static int take_event(const struct setup *s, struct generation *g, const struct 
     return ev->finish == FINISH_ERROR ? err_set(e, ERR_INTERNAL, "%s", ev->error) : 0;
 }
 
-/* Takes events until every sample has ended; after a fault or a signal only waits for the engine to let go. */
+/* Takes events until every sample has ended; after a fault or a signal only waits for the engine to
+ * let go. */
 static int collect(const struct setup *s, struct generation *g, int streaming, struct err *e)
 {
     int rc = 0, aborted = 0;
@@ -349,7 +397,8 @@ static int collect(const struct setup *s, struct generation *g, int streaming, s
         }
         mq_wait(g->reply, 50);
         for (struct mq_node *n = mq_pop_all(g->reply), *next; n; n = next) {
-            struct engine_event *ev = (struct engine_event *)((char *)n - offsetof(struct engine_event, node));
+            struct engine_event *ev =
+                (struct engine_event *)((char *)n - offsetof(struct engine_event, node));
             next = n->next;
             if (rc >= 0) {
                 rc = take_event(s, g, ev, streaming, e);
@@ -364,7 +413,8 @@ static int collect(const struct setup *s, struct generation *g, int streaming, s
 
 static void print_speed(const struct setup *s, const struct generation *g, double seconds)
 {
-    uint64_t n_prompt = 0, n_cached = 0, n_out = 0, first = UINT64_MAX, last = 0, start = UINT64_MAX, hash = 0;
+    uint64_t n_prompt = 0, n_cached = 0, n_out = 0, first = UINT64_MAX, last = 0,
+             start = UINT64_MAX, hash = 0;
     for (int i = 0; i < g->n; i++) {
         const struct generation_prompt *p = &g->prompts[i];
         n_prompt += p->ids.n;
@@ -373,7 +423,8 @@ static void print_speed(const struct setup *s, const struct generation *g, doubl
             const struct generation_output *out = &p->outputs[k];
             n_out += out->ids.n;
             n_cached = out->n_cached > n_cached ? out->n_cached : n_cached;
-            first = out->first_token_ns && out->first_token_ns < first ? out->first_token_ns : first;
+            first =
+                out->first_token_ns && out->first_token_ns < first ? out->first_token_ns : first;
             last = out->last_token_ns > last ? out->last_token_ns : last;
             hash = hash64(out->ids.ids, out->ids.n * sizeof *out->ids.ids, hash);
         }
@@ -381,8 +432,10 @@ static void print_speed(const struct setup *s, const struct generation *g, doubl
     struct engine_stats *stats = calloc(1, sizeof *stats);
     double to_first = first != UINT64_MAX ? (double)(first - start) * 1e-9 : 0;
     double decode = last > first ? (double)(last - first) * 1e-9 : 0;
-    fprintf(stderr, "%" PRIu64 " prompt tokens, first token after %.3f s (%.1f tok/s); %" PRIu64 " tokens in %.3f s", n_prompt,
-            to_first, to_first > 0 ? (double)n_prompt / to_first : 0, n_out, seconds);
+    fprintf(stderr,
+            "%" PRIu64 " prompt tokens, first token after %.3f s (%.1f tok/s); %" PRIu64
+            " tokens in %.3f s",
+            n_prompt, to_first, to_first > 0 ? (double)n_prompt / to_first : 0, n_out, seconds);
     if (stats && decode > 0 && n_out > (uint64_t)(g->n * g->n_samples)) {
         engine_stats(s->engine, stats);
         double tokens = (double)(n_out - (uint64_t)(g->n * g->n_samples));
@@ -394,8 +447,8 @@ static void print_speed(const struct setup *s, const struct generation *g, doubl
     free(stats);
 }
 
-static int run(struct setup *s, const struct opts *o, const struct args_generate *own, const struct args_sampling *a,
-               struct generation *g, struct err *e)
+static int run(struct setup *s, const struct opts *o, const struct args_generate *own,
+               const struct args_sampling *a, struct generation *g, struct err *e)
 {
     struct sampling_params params;
     struct stops stops = {.n_ids = 0};
@@ -422,7 +475,8 @@ static int run(struct setup *s, const struct opts *o, const struct args_generate
     uint64_t start = clock_now_ns();
     rc = generation_start(g, s->tokenizer, &oo, params.n, e);
     for (int i = 0; rc >= 0 && i < g->n; i++) {
-        rc = submit(s, g, &g->prompts[i], &params, opts_source(o, "max-tokens") != OPT_FROM_DEFAULT, e);
+        rc = submit(s, g, &g->prompts[i], &params, opts_source(o, "max-tokens") != OPT_FROM_DEFAULT,
+                    e);
         if (rc >= 0) {
             g->n_submitted++;
             g->n_open += params.n;
@@ -440,7 +494,8 @@ static int run(struct setup *s, const struct opts *o, const struct args_generate
     if (streaming) {
         fputc('\n', stdout);
     } else if (rc >= 0) {
-        rc = own->json ? generation_print_json(g, s->tokenizer, own->chat, e) : generation_print_text(g, e);
+        rc = own->json ? generation_print_json(g, s->tokenizer, own->chat, e)
+                       : generation_print_text(g, e);
     }
     if (rc >= 0 && !own->quiet) {
         fflush(stdout);
@@ -456,7 +511,9 @@ int cmd_generate(int argc, char **argv)
     struct args_sampling sampling = {0};
     struct args_engine a = {0};
     struct opts o = {.usage = "tern generate MODEL -p TEXT [options]",
-                     .tables = {{rows, sizeof rows / sizeof *rows, &own}, args_sampling_table(&sampling), args_engine_table(&a)},
+                     .tables = {{rows, sizeof rows / sizeof *rows, &own},
+                                args_sampling_table(&sampling),
+                                args_engine_table(&a)},
                      .n_tables = 3};
     struct setup s = {.a = &a};
     struct generation g = {0};

@@ -21,8 +21,8 @@ struct generation_prompt *generation_add(struct generation *g)
     return &g->prompts[g->n++];
 }
 
-int generation_start(struct generation *g, const struct tokenizer *t, const struct output_options *o, int n_samples,
-                     struct err *e)
+int generation_start(struct generation *g, const struct tokenizer *t,
+                     const struct output_options *o, int n_samples, struct err *e)
 {
     arena_init(&g->arena, 0);
     g->arena_ready = 1;
@@ -43,7 +43,8 @@ int generation_start(struct generation *g, const struct tokenizer *t, const stru
     return 0;
 }
 
-static int keep_logprobs(struct generation *g, struct generation_output *out, const struct token_output *t)
+static int keep_logprobs(struct generation *g, struct generation_output *out,
+                         const struct token_output *t)
 {
     size_t at = out->ids.n - 1; /* the token was just added */
     if (at >= out->logprobs_cap) {
@@ -60,7 +61,8 @@ static int keep_logprobs(struct generation *g, struct generation_output *out, co
     return out->logprobs[at].top ? 0 : ERR_NOMEM;
 }
 
-int generation_take(struct generation *g, struct generation_output *out, const struct engine_event *ev, int used)
+int generation_take(struct generation *g, struct generation_output *out,
+                    const struct engine_event *ev, int used)
 {
     for (int i = 0; i < used; i++) {
         if (token_ids_push(&out->ids, ev->tokens[i].id) < 0 ||
@@ -84,7 +86,8 @@ int generation_print_text(const struct generation *g, struct err *e)
             if (g->n * g->n_samples > 1) {
                 printf("=== prompt %d, output %d ===\n", i + 1, k + 1);
             }
-            if (fwrite(text->data ? text->data : "", 1, text->len, stdout) != text->len || putchar('\n') == EOF) {
+            if (fwrite(text->data ? text->data : "", 1, text->len, stdout) != text->len ||
+                putchar('\n') == EOF) {
                 return err_set(e, ERR_IO, "cannot write to standard output");
             }
         }
@@ -92,9 +95,10 @@ int generation_print_text(const struct generation *g, struct err *e)
     return 0;
 }
 
-/* The API's own code writes the logprobs object, so that both are the same: it takes a request of the API, of which only
- * the dialect, the tokenizer and the number of entries matter here. */
-static void write_logprobs(const struct generation_output *out, const struct tokenizer *t, int chat, struct json_writer *w)
+/* The API's own code writes the logprobs object, so that both are the same: it takes a request of
+ * the API, of which only the dialect, the tokenizer and the number of entries matter here. */
+static void write_logprobs(const struct generation_output *out, const struct tokenizer *t, int chat,
+                           struct json_writer *w)
 {
     struct gen_dialect dialect = {.chat = chat};
     struct server *server = calloc(1, sizeof *server);
@@ -142,8 +146,8 @@ static void write_ids(struct json_writer *w, const char *key, const struct token
     json_w_array_end(w);
 }
 
-static void write_output(struct json_writer *w, const struct generation_output *out, int index, const struct tokenizer *t,
-                         int chat)
+static void write_output(struct json_writer *w, const struct generation_output *out, int index,
+                         const struct tokenizer *t, int chat)
 {
     json_w_object(w);
     json_w_kint(w, "index", index);
@@ -153,7 +157,8 @@ static void write_output(struct json_writer *w, const struct generation_output *
     json_w_kstring(w, "finish_reason", finish_reason_name(out->text.finish));
     json_w_key(w, "stop_reason");
     if (out->text.stop_index >= 0) {
-        json_w_stringn(w, out->text.o.stop[out->text.stop_index], out->text.o.stop_bytes[out->text.stop_index]);
+        json_w_stringn(w, out->text.o.stop[out->text.stop_index],
+                       out->text.o.stop_bytes[out->text.stop_index]);
     } else if (out->text.stop_token_id >= 0) {
         json_w_int(w, out->text.stop_token_id);
     } else {
@@ -168,7 +173,8 @@ static void write_output(struct json_writer *w, const struct generation_output *
     json_w_object_end(w);
 }
 
-int generation_print_json(const struct generation *g, const struct tokenizer *t, int chat, struct err *e)
+int generation_print_json(const struct generation *g, const struct tokenizer *t, int chat,
+                          struct err *e)
 {
     struct buf b;
     struct json_writer w;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tern info MODEL: what was recognised in a model directory, what it needs, and what this machine offers. Reads no
- * weights. */
+/* tern info MODEL: what was recognised in a model directory, what it needs, and what this machine
+ * offers. Reads no weights. */
 #include "base/json.h"
 #include "cmd/cmd.h"
 #include "cmd/setup.h"
@@ -11,7 +11,11 @@ struct args_info {
 };
 
 static const struct opt rows[] = {
-    {.name = "json", .type = OPT_BOOL, .offset = offsetof(struct args_info, json), .group = "Output", .def = "false",
+    {.name = "json",
+     .type = OPT_BOOL,
+     .offset = offsetof(struct args_info, json),
+     .group = "Output",
+     .def = "false",
      .help = "One JSON object."},
 };
 
@@ -20,11 +24,13 @@ static void print_text(const struct setup *s, const char *refusal, struct buf *o
     enum cpu_level levels[8];
     int n = cpu_levels_available(levels);
     model_describe(s->model, out, 0);
-    buf_printf(out, "tokenizer:     %d ids, end of text %d, chat template %s\n", tokenizer_n_ids(s->tokenizer), s->eos_id,
-               chat_template_is_fallback(s->chat) ? "built in (the model has none)" : "from the model");
+    buf_printf(out, "tokenizer:     %d ids, end of text %d, chat template %s\n",
+               tokenizer_n_ids(s->tokenizer), s->eos_id,
+               chat_template_is_fallback(s->chat) ? "built in (the model has none)"
+                                                  : "from the model");
     setup_describe_plan(s, out, 0);
-    buf_printf(out, "compute:       %d thread%s (%s), level %s of", s->n_threads, s->n_threads == 1 ? "" : "s", s->threads_why,
-               cpu_level_name(s->level));
+    buf_printf(out, "compute:       %d thread%s (%s), level %s of", s->n_threads,
+               s->n_threads == 1 ? "" : "s", s->threads_why, cpu_level_name(s->level));
     for (int i = 0; i < n; i++) {
         buf_printf(out, " %s", cpu_level_name(levels[i]));
     }

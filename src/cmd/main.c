@@ -17,7 +17,8 @@ static const struct command commands[] = {
     {"generate", cmd_generate, "generate text from prompts, without a server"},
     {"tokenize", cmd_tokenize, "text to token ids and back"},
     {"info", cmd_info, "say what a model directory holds and needs"},
-    {"align", cmd_align, "compare the compiled plan with eager execution, bit by bit, and with stored logits"},
+    {"align", cmd_align,
+     "compare the compiled plan with eager execution, bit by bit, and with stored logits"},
 };
 
 static void print_help(FILE *out)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tern serve MODEL. Everything that can be refused is refused before the port is bound; then the port is bound, so that
- * clients see 503 from /health and not a refused connection, while weights are packed; the ready lines come after the
- * engine has produced a token. Lines keep the lead words of vLLM's, because scripts wait for them (docs/contract.md).
+/* tern serve MODEL. Everything that can be refused is refused before the port is bound; then the
+ * port is bound, so that clients see 503 from /health and not a refused connection, while weights
+ * are packed; the ready lines come after the engine has produced a token. Lines keep the lead words
+ * of vLLM's, because scripts wait for them (docs/contract.md).
  *
- * Threads: the caller's (this file), the server's, the engine's and its workers, and the one that prints throughput. */
+ * Threads: the caller's (this file), the server's, the engine's and its workers, and the one that
+ * prints throughput. */
 #include "base/clock.h"
 #include "base/json.h"
 #include "cmd/cmd.h"
@@ -27,7 +29,8 @@ struct lists {
 };
 
 /* A JSON list of strings, or words with commas between. */
-static int read_list(struct arena *a, const char *flag, const char *text, const char **out, int *n, struct err *e)
+static int read_list(struct arena *a, const char *flag, const char *text, const char **out, int *n,
+                     struct err *e)
 {
     *n = 0;
     if (!text) {
@@ -35,7 +38,8 @@ static int read_list(struct arena *a, const char *flag, const char *text, const 
     }
     if (text[strspn(text, " ")] != '[') {
         char *copy = arena_strdup(a, text), *save = NULL;
-        for (char *w = copy ? strtok_r(copy, ", ", &save) : NULL; w && *n < LIST_MAX; w = strtok_r(NULL, ", ", &save)) {
+        for (char *w = copy ? strtok_r(copy, ", ", &save) : NULL; w && *n < LIST_MAX;
+             w = strtok_r(NULL, ", ", &save)) {
             out[(*n)++] = w;
         }
         return copy ? 0 : err_set(e, ERR_NOMEM, "out of memory");
@@ -53,8 +57,8 @@ static int read_list(struct arena *a, const char *flag, const char *text, const 
     return rc < 0 ? err_prefix(e, "--%s", flag) : 0;
 }
 
-static int fill_options(struct server_options *so, const struct setup *s, const struct args_server *v, struct lists *l,
-                        struct err *e)
+static int fill_options(struct server_options *so, const struct setup *s,
+                        const struct args_server *v, struct lists *l, struct err *e)
 {
     server_options_init(so);
     so->host = v->host;
@@ -72,7 +76,8 @@ static int fill_options(struct server_options *so, const struct setup *s, const 
     so->max_logprobs = (int)s->a->max_logprobs;
     so->generation = s->generation;
     so->default_chat_template_kwargs = v->default_chat_template_kwargs;
-    so->disable_access_log = v->disable_access_log || strcasecmp(v->uvicorn_log_level, "warning") == 0 ||
+    so->disable_access_log = v->disable_access_log ||
+                             strcasecmp(v->uvicorn_log_level, "warning") == 0 ||
                              strcasecmp(v->uvicorn_log_level, "error") == 0 ||
                              strcasecmp(v->uvicorn_log_level, "critical") == 0;
     so->allow_credentials = v->allow_credentials;
@@ -92,12 +97,18 @@ static int fill_options(struct server_options *so, const struct setup *s, const 
     so->allowed_methods = l->methods;
     so->allowed_headers = l->headers;
     so->disable_access_log_for = l->quiet_paths;
-    int rc = read_list(&l->arena, "allowed-origins", v->allowed_origins, l->origins, &so->n_allowed_origins, e);
-    rc = rc < 0 ? rc : read_list(&l->arena, "allowed-methods", v->allowed_methods, l->methods, &so->n_allowed_methods, e);
-    rc = rc < 0 ? rc : read_list(&l->arena, "allowed-headers", v->allowed_headers, l->headers, &so->n_allowed_headers, e);
+    int rc = read_list(&l->arena, "allowed-origins", v->allowed_origins, l->origins,
+                       &so->n_allowed_origins, e);
+    rc = rc < 0 ? rc
+                : read_list(&l->arena, "allowed-methods", v->allowed_methods, l->methods,
+                            &so->n_allowed_methods, e);
+    rc = rc < 0 ? rc
+                : read_list(&l->arena, "allowed-headers", v->allowed_headers, l->headers,
+                            &so->n_allowed_headers, e);
     return rc < 0 ? rc
-                  : read_list(&l->arena, "disable-access-log-for-endpoints", v->disable_access_log_for_endpoints,
-                              l->quiet_paths, &so->n_disable_access_log_for, e);
+                  : read_list(&l->arena, "disable-access-log-for-endpoints",
+                              v->disable_access_log_for_endpoints, l->quiet_paths,
+                              &so->n_disable_access_log_for, e);
 }
 
 /* ---- throughput lines ---- */
@@ -112,24 +123,28 @@ struct throughput {
     int stop, started;
 };
 
-static void print_throughput(const struct throughput *t, const struct engine_stats *now, const struct engine_stats *before,
-                             double seconds, int *was_idle)
+static void print_throughput(const struct throughput *t, const struct engine_stats *now,
+                             const struct engine_stats *before, double seconds, int *was_idle)
 {
     double prompt = (double)((now->prompt_tokens - now->prompt_tokens_cached) -
                              (before->prompt_tokens - before->prompt_tokens_cached)) /
                     seconds;
     double generation = (double)(now->generation_tokens - before->generation_tokens) / seconds;
     uint64_t preempted = now->preemptions - before->preemptions;
-    double hits = now->prefix_queries ? 100.0 * (double)now->prefix_hits / (double)now->prefix_queries : 0;
+    double hits =
+        now->prefix_queries ? 100.0 * (double)now->prefix_hits / (double)now->prefix_queries : 0;
     char preemptions[48] = "";
     if (preempted) {
-        snprintf(preemptions, sizeof preemptions, "Preemptions: %llu, ", (unsigned long long)preempted);
+        snprintf(preemptions, sizeof preemptions, "Preemptions: %llu, ",
+                 (unsigned long long)preempted);
     }
     int idle = prompt <= 0 && generation <= 0;
     log_write(t->log, idle && *was_idle ? LOG_DEBUG : LOG_INFO, __FILE__, __LINE__,
-              "Engine 000: Avg prompt throughput: %.1f tokens/s, Avg generation throughput: %.1f tokens/s, Running: %d reqs, "
+              "Engine 000: Avg prompt throughput: %.1f tokens/s, Avg generation throughput: %.1f "
+              "tokens/s, Running: %d reqs, "
               "Waiting: %d reqs, %sGPU KV cache usage: %.1f%%, Prefix cache hit rate: %.1f%%",
-              prompt, generation, now->n_running, now->n_waiting, preemptions, 100 * now->kv_usage, hits);
+              prompt, generation, now->n_running, now->n_waiting, preemptions, 100 * now->kv_usage,
+              hits);
     *was_idle = idle;
 }
 
@@ -156,7 +171,8 @@ static void *throughput_main(void *arg)
         if (!t->stop) {
             uint64_t now_ns = clock_now_ns();
             engine_stats(t->engine, &s[!which]);
-            print_throughput(t, &s[!which], &s[which], (double)(now_ns - last_ns) * 1e-9, &was_idle);
+            print_throughput(t, &s[!which], &s[which], (double)(now_ns - last_ns) * 1e-9,
+                             &was_idle);
             which = !which;
             last_ns = now_ns;
         }
@@ -204,7 +220,8 @@ static void log_banner(const struct setup *s, const struct opts *o)
              model_layout_name(s->model));
     log_info(&s->log, "Using max model len %d", s->plan.max_model_len);
     if (a->enable_chunked_prefill) {
-        log_info(&s->log, "Chunked prefill is enabled with max_num_batched_tokens=%lld.", (long long)a->max_num_batched_tokens);
+        log_info(&s->log, "Chunked prefill is enabled with max_num_batched_tokens=%lld.",
+                 (long long)a->max_num_batched_tokens);
     }
     buf_fini(&b);
 }
@@ -212,15 +229,19 @@ static void log_banner(const struct setup *s, const struct opts *o)
 static void describe_config(const struct setup *s, struct buf *b)
 {
     const struct args_engine *a = s->a;
-    buf_printf(b,
-               "model='%s', dtype=%s, max_model_len=%d, max_num_seqs=%lld, max_num_batched_tokens=%lld, block_size=%d, "
-               "num_gpu_blocks=%d, enable_prefix_caching=%s, enable_chunked_prefill=%s, scheduling_policy=%s, seed=%lld, "
-               "enforce_eager=%s, tensor_parallel_size=1, pipeline_parallel_size=1, device=cpu, level=%s, threads=%d",
-               a->model, model_act(s->model) == ACT_BF16 ? "bfloat16" : "float32", s->plan.max_model_len,
-               (long long)a->max_num_seqs, (long long)a->max_num_batched_tokens, KV_BLOCK_TOKENS, s->plan.n_blocks,
-               a->enable_prefix_caching ? "True" : "False", a->enable_chunked_prefill ? "True" : "False",
-               a->scheduling_policy, (long long)a->seed, a->enforce_eager ? "True" : "False", cpu_level_name(s->level),
-               s->n_threads);
+    buf_printf(
+        b,
+        "model='%s', dtype=%s, max_model_len=%d, max_num_seqs=%lld, max_num_batched_tokens=%lld, "
+        "block_size=%d, "
+        "num_gpu_blocks=%d, enable_prefix_caching=%s, enable_chunked_prefill=%s, "
+        "scheduling_policy=%s, seed=%lld, "
+        "enforce_eager=%s, tensor_parallel_size=1, pipeline_parallel_size=1, device=cpu, level=%s, "
+        "threads=%d",
+        a->model, model_act(s->model) == ACT_BF16 ? "bfloat16" : "float32", s->plan.max_model_len,
+        (long long)a->max_num_seqs, (long long)a->max_num_batched_tokens, KV_BLOCK_TOKENS,
+        s->plan.n_blocks, a->enable_prefix_caching ? "True" : "False",
+        a->enable_chunked_prefill ? "True" : "False", a->scheduling_policy, (long long)a->seed,
+        a->enforce_eager ? "True" : "False", cpu_level_name(s->level), s->n_threads);
 }
 
 static void log_plan(const struct setup *s)
@@ -230,16 +251,21 @@ static void log_plan(const struct setup *s)
     struct buf b;
     buf_init(&b);
     describe_config(s, &b);
-    log_info(&s->log, "Initializing a V1 LLM engine (v%s) with config: %s", TERN_VERSION, b.data ? b.data : "");
+    log_info(&s->log, "Initializing a V1 LLM engine (v%s) with config: %s", TERN_VERSION,
+             b.data ? b.data : "");
     buf_fini(&b);
-    log_info(&s->log, "Compute threads: %d (%s), instruction set %s", s->n_threads, s->threads_why, cpu_level_name(s->level));
+    log_info(&s->log, "Compute threads: %d (%s), instruction set %s", s->n_threads, s->threads_why,
+             cpu_level_name(s->level));
     log_info(&s->log,
-             "Memory plan: weights %.2f GiB + KV cache %.2f GiB + activations %.2f GiB + process %.2f GiB; limit %.2f GiB, of "
+             "Memory plan: weights %.2f GiB + KV cache %.2f GiB + activations %.2f GiB + process "
+             "%.2f GiB; limit %.2f GiB, of "
              "which %.2f GiB are free",
              (double)p->weight_bytes * g, (double)p->kv_bytes * g, (double)p->activation_bytes * g,
-             (double)p->process_bytes * g, (double)p->limit_bytes * g, (double)p->available_bytes * g);
-    log_info(&s->log, "%s set (%.2f/%.2f) GiB for KV cache on node 0.", p->kv_explicit ? "Explicitly" : "Auto",
-             (double)p->kv_bytes * g, (double)p->limit_bytes * g);
+             (double)p->process_bytes * g, (double)p->limit_bytes * g,
+             (double)p->available_bytes * g);
+    log_info(&s->log, "%s set (%.2f/%.2f) GiB for KV cache on node 0.",
+             p->kv_explicit ? "Explicitly" : "Auto", (double)p->kv_bytes * g,
+             (double)p->limit_bytes * g);
 }
 
 /* 131072 -> "131,072", as vLLM prints sizes. */
@@ -288,14 +314,16 @@ static void log_generation(const struct setup *s)
     }
     if (b.len) {
         log_warning(&s->log,
-                    "Default vLLM sampling parameters have been overridden by the model's `generation_config.json`: {%s}. "
+                    "Default vLLM sampling parameters have been overridden by the model's "
+                    "`generation_config.json`: {%s}. "
                     "Start with `--generation-config vllm` for neutral ones.",
                     b.data + 2);
     }
     buf_fini(&b);
 }
 
-/* One token through the whole engine: pages in weights and buffers, and proves that a token can be produced. */
+/* One token through the whole engine: pages in weights and buffers, and proves that a token can be
+ * produced. */
 static int warm_up(struct setup *s, struct err *e)
 {
     struct mq *reply = NULL;
@@ -315,7 +343,8 @@ static int warm_up(struct setup *s, struct err *e)
         r->params.temperature = 0;
         r->params.max_tokens = 1;
         r->params.ignore_eos = 1;
-        r->params.n_prompt_logprobs = 0; /* such a prompt is not looked up in the prefix cache, nor counted there */
+        r->params.n_prompt_logprobs =
+            0; /* such a prompt is not looked up in the prefix cache, nor counted there */
         r->arrival_ns = clock_now_ns();
         r->reply = reply;
         rc = engine_submit(s->engine, r, e);
@@ -327,7 +356,8 @@ static int warm_up(struct setup *s, struct err *e)
             rc = err_set(e, ERR_INTERNAL, "no token after %d s of warm-up", WARM_UP_WAIT_S);
         }
         for (struct mq_node *n = mq_pop_all(reply), *next; n; n = next) {
-            struct engine_event *ev = (struct engine_event *)((char *)n - offsetof(struct engine_event, node));
+            struct engine_event *ev =
+                (struct engine_event *)((char *)n - offsetof(struct engine_event, node));
             next = n->next;
             if (ev->finish == FINISH_ERROR) {
                 rc = err_set(e, ERR_INTERNAL, "warm-up: %s", ev->error);
@@ -339,7 +369,8 @@ static int warm_up(struct setup *s, struct err *e)
     if (r) {
         engine_request_free(r);
     }
-    if (reply && rc >= 0) { /* on failure the engine may still hold it: setup_close comes first, the process ends anyway */
+    if (reply && rc >= 0) { /* on failure the engine may still hold it: setup_close comes first, the
+                               process ends anyway */
         mq_free(reply);
     }
     return rc;
@@ -359,9 +390,11 @@ static int start_engine(struct setup *s, struct err *e)
         return rc;
     }
     char tokens[32], length[32];
-    log_info(&s->log, "GPU KV cache size: %s tokens, Maximum concurrency for %s tokens per request: %d.%02dx",
-             grouped(kv_tokens(&s->plan), tokens), grouped((uint64_t)s->plan.max_model_len, length),
-             s->plan.concurrency_x100 / 100, s->plan.concurrency_x100 % 100);
+    log_info(
+        &s->log,
+        "GPU KV cache size: %s tokens, Maximum concurrency for %s tokens per request: %d.%02dx",
+        grouped(kv_tokens(&s->plan), tokens), grouped((uint64_t)s->plan.max_model_len, length),
+        s->plan.concurrency_x100 / 100, s->plan.concurrency_x100 % 100);
     rc = warm_up(s, e);
     if (rc >= 0) {
         engine_reset_stats(s->engine); /* counters start with the first client's request */
@@ -473,7 +506,9 @@ int cmd_serve(int argc, char **argv)
         snprintf(prefix, sizeof prefix, "(APIServer pid=%d) ", (int)getpid());
         args_log(&o, a.log_level, prefix, &s.log);
         rc = run(&s, &o, &v, &e);
-        rc = rc == ERR_CANCELED ? 0 : rc < 0 ? args_fail(command, &e) : 0; /* told to stop while loading */
+        rc = rc == ERR_CANCELED ? 0
+             : rc < 0           ? args_fail(command, &e)
+                                : 0; /* told to stop while loading */
     }
     setup_close(&s);
     opts_fini(&o);

@@ -50,7 +50,9 @@ static int parse_cpu_list(const char *text, int *out, int max, struct err *e)
         return n;
     }
 bad:
-    return err_set(e, ERR_INVALID, "VLLM_CPU_OMP_THREADS_BIND: expected auto, nobind or CPUs such as 0-3,8, found '%s'", text);
+    return err_set(
+        e, ERR_INVALID,
+        "VLLM_CPU_OMP_THREADS_BIND: expected auto, nobind or CPUs such as 0-3,8, found '%s'", text);
 }
 
 static int choose_threads(struct setup *s, struct err *e)
@@ -60,11 +62,12 @@ static int choose_threads(struct setup *s, struct err *e)
     int n = s->limits.n_threads;
     s->cpu_ids = s->limits.cpu_ids;
     if (s->limits.cgroup_cpus > 0 && s->limits.cgroup_cpus < s->limits.n_affinity) {
-        snprintf(s->threads_why, sizeof s->threads_why, "cgroup quota of %.2f CPUs, %d in the affinity mask",
-                 s->limits.cgroup_cpus, s->limits.n_affinity);
-    } else {
-        snprintf(s->threads_why, sizeof s->threads_why, "%d CPUs in the affinity mask, no lower cgroup quota",
+        snprintf(s->threads_why, sizeof s->threads_why,
+                 "cgroup quota of %.2f CPUs, %d in the affinity mask", s->limits.cgroup_cpus,
                  s->limits.n_affinity);
+    } else {
+        snprintf(s->threads_why, sizeof s->threads_why,
+                 "%d CPUs in the affinity mask, no lower cgroup quota", s->limits.n_affinity);
     }
     if (strcasecmp(bind, "nobind") == 0) {
         s->cpu_ids = NULL;
@@ -79,11 +82,14 @@ static int choose_threads(struct setup *s, struct err *e)
     if (a->reserved_cpus > 0) {
         n = n - (int)a->reserved_cpus > 1 ? n - (int)a->reserved_cpus : 1;
         size_t used = strlen(s->threads_why);
-        snprintf(s->threads_why + used, sizeof s->threads_why - used, ", %d reserved", (int)a->reserved_cpus);
+        snprintf(s->threads_why + used, sizeof s->threads_why - used, ", %d reserved",
+                 (int)a->reserved_cpus);
     }
     if (a->threads > 0) {
         if (a->threads > n) {
-            log_warning(&s->log, "--threads %d is more than the %d CPUs this process may use (%s): expect it to be slower",
+            log_warning(&s->log,
+                        "--threads %d is more than the %d CPUs this process may use (%s): expect "
+                        "it to be slower",
                         (int)a->threads, n, s->threads_why);
             s->cpu_ids = NULL;
         }
@@ -97,7 +103,9 @@ static int choose_threads(struct setup *s, struct err *e)
 int setup_cpu(struct setup *s, struct err *e)
 {
     if (cpu_detect() == CPU_NONE) {
-        return err_set(e, ERR_UNSUPPORTED, "this CPU is below the floor: tern needs x86-64-v2 (SSE4.2, SSSE3, POPCNT) or arm64");
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "this CPU is below the floor: tern needs x86-64-v2 (SSE4.2, SSSE3, POPCNT) or arm64");
     }
     int rc = cpu_level_choose(s->a->cpu_mask, &s->level, e);
     if (rc < 0) {
@@ -105,7 +113,8 @@ int setup_cpu(struct setup *s, struct err *e)
     }
     s->kernels = kernels_get(s->level);
     if (!s->kernels) {
-        return err_set(e, ERR_UNSUPPORTED, "--cpu-mask: this build has no kernels for %s", cpu_level_name(s->level));
+        return err_set(e, ERR_UNSUPPORTED, "--cpu-mask: this build has no kernels for %s",
+                       cpu_level_name(s->level));
     }
     rc = cpu_limits_read(&s->limits, e);
     return rc < 0 ? rc : choose_threads(s, e);
@@ -126,11 +135,14 @@ static void add_stop(struct setup *s, int32_t id)
     s->stop_ids[s->n_stop_ids++] = id;
 }
 
-static int override_number(const struct json *v, const char *key, double min, double max, double *out, struct err *e)
+static int override_number(const struct json *v, const char *key, double min, double max,
+                           double *out, struct err *e)
 {
     double d = json_double(v);
     if ((json_type(v) != JSON_INT && json_type(v) != JSON_DOUBLE) || d < min || d > max) {
-        return err_set(e, ERR_INVALID, "--override-generation-config: %s: expected a number from %g to %g", key, min, max);
+        return err_set(e, ERR_INVALID,
+                       "--override-generation-config: %s: expected a number from %g to %g", key,
+                       min, max);
     }
     *out = d;
     return 0;
@@ -209,7 +221,8 @@ static int read_generation(struct setup *s, struct err *e)
             .max_new_tokens = from->max_new_tokens,
         };
     }
-    /* Enders: the tokenizer's EOS is the primary one; all others in the files, and the template's, stop as well. */
+    /* Enders: the tokenizer's EOS is the primary one; all others in the files, and the template's,
+     * stop as well. */
     const struct model_config *c = model_config(s->model);
     s->eos_id = tokenizer_eos_id(s->tokenizer);
     if (s->eos_id < 0 && c->n_eos_ids > 0) {
@@ -222,7 +235,8 @@ static int read_generation(struct setup *s, struct err *e)
         add_stop(s, own->eos_ids[i]);
     }
     add_stop(s, tokenizer_sep_id(s->tokenizer));
-    return s->a->override_generation_config ? apply_override(s, s->a->override_generation_config, e) : 0;
+    return s->a->override_generation_config ? apply_override(s, s->a->override_generation_config, e)
+                                            : 0;
 }
 
 /* Only the choice of a backend may be ignored; other keys would change what is generated. */
@@ -235,7 +249,8 @@ static int check_structured(const char *text, struct err *e)
     const struct json *v;
     while (rc >= 0 && json_next(doc, &it, &key, &key_bytes, &v)) {
         if (strcmp(key, "backend") != 0 && strcmp(key, "disable_fallback") != 0) {
-            rc = err_set(e, ERR_UNSUPPORTED, "--structured-outputs-config: the key %s is not supported", key);
+            rc = err_set(e, ERR_UNSUPPORTED,
+                         "--structured-outputs-config: the key %s is not supported", key);
         }
     }
     json_free(doc);
@@ -251,7 +266,9 @@ int setup_files(struct setup *s, struct err *e)
     const char *tokenizer_dir = a->tokenizer ? a->tokenizer : a->model;
     struct model_options mo = {
         .path = a->model,
-        .act = strcasecmp(a->dtype, "float32") == 0 || strcasecmp(a->dtype, "float") == 0 ? ACT_F32 : ACT_BF16,
+        .act = strcasecmp(a->dtype, "float32") == 0 || strcasecmp(a->dtype, "float") == 0
+                   ? ACT_F32
+                   : ACT_BF16,
         .log = &s->log,
     };
     int rc = model_open(&s->model, &mo, e);
@@ -259,8 +276,10 @@ int setup_files(struct setup *s, struct err *e)
         rc = tokenizer_open(&s->tokenizer, tokenizer_dir, e);
     }
     if (rc >= 0 && tokenizer_n_ids(s->tokenizer) > model_config(s->model)->vocab_size) {
-        log_warning(&s->log, "the tokenizer has %d ids but the model only %d: text with the last ones is refused",
-                    tokenizer_n_ids(s->tokenizer), model_config(s->model)->vocab_size);
+        log_warning(
+            &s->log,
+            "the tokenizer has %d ids but the model only %d: text with the last ones is refused",
+            tokenizer_n_ids(s->tokenizer), model_config(s->model)->vocab_size);
     }
     if (rc >= 0) {
         rc = chat_template_open(&s->chat, tokenizer_dir, a->chat_template, s->tokenizer, e);
@@ -283,7 +302,8 @@ static int plan_length(struct setup *s, struct err *e)
     p->max_model_len = p->derived_max_model_len;
     if (a->max_model_len > p->derived_max_model_len && !a->allow_long_max_model_len) {
         return err_set(e, ERR_INVALID,
-                       "--max-model-len %lld is greater than the model's max_position_embeddings %d (config.json); set "
+                       "--max-model-len %lld is greater than the model's max_position_embeddings "
+                       "%d (config.json); set "
                        "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 to allow it",
                        (long long)a->max_model_len, p->derived_max_model_len);
     }
@@ -291,12 +311,15 @@ static int plan_length(struct setup *s, struct err *e)
         p->max_model_len = (int)a->max_model_len;
     }
     if (a->max_num_batched_tokens < a->max_num_seqs) {
-        return err_set(e, ERR_INVALID, "--max-num-batched-tokens %lld is less than --max-num-seqs %lld",
+        return err_set(e, ERR_INVALID,
+                       "--max-num-batched-tokens %lld is less than --max-num-seqs %lld",
                        (long long)a->max_num_batched_tokens, (long long)a->max_num_seqs);
     }
-    if (!a->enable_chunked_prefill && a->max_model_len != -1 && a->max_num_batched_tokens < p->max_model_len) {
+    if (!a->enable_chunked_prefill && a->max_model_len != -1 &&
+        a->max_num_batched_tokens < p->max_model_len) {
         return err_set(e, ERR_INVALID,
-                       "--no-enable-chunked-prefill needs --max-num-batched-tokens (%lld) of at least the max model len (%d)",
+                       "--no-enable-chunked-prefill needs --max-num-batched-tokens (%lld) of at "
+                       "least the max model len (%d)",
                        (long long)a->max_num_batched_tokens, p->max_model_len);
     }
     return 0;
@@ -322,13 +345,15 @@ static void plan_engine_options(struct setup *s)
     };
 }
 
-/* KV bytes: what the user said, else the share, capped by what max_num_seqs full requests could use. */
+/* KV bytes: what the user said, else the share, capped by what max_num_seqs full requests could
+ * use. */
 static void plan_kv(struct setup *s)
 {
     const struct args_engine *a = s->a;
     struct memory_plan *p = &s->plan;
-    uint64_t share = engine_kv_bytes_default(p->limit_bytes, p->available_bytes, a->gpu_memory_utilization, p->weight_bytes,
-                                             p->activation_bytes);
+    uint64_t share =
+        engine_kv_bytes_default(p->limit_bytes, p->available_bytes, a->gpu_memory_utilization,
+                                p->weight_bytes, p->activation_bytes);
     share = share > p->process_bytes ? share - p->process_bytes : 0;
     p->kv_available_bytes = share;
     p->kv_explicit = 1;
@@ -354,13 +379,15 @@ static void plan_kv(struct setup *s)
     if (a->max_model_len == -1) { /* the longest request that fits, with the null block aside */
         int64_t fits = ((int64_t)p->n_blocks - 1) * KV_BLOCK_TOKENS;
         if (fits >= 1 && fits < p->max_model_len) {
-            log_info(&s->log, "Reduced max model len from %d to %lld to fit the KV cache (%.2f GiB)", p->max_model_len,
-                     (long long)fits, gib(p->kv_bytes));
+            log_info(&s->log,
+                     "Reduced max model len from %d to %lld to fit the KV cache (%.2f GiB)",
+                     p->max_model_len, (long long)fits, gib(p->kv_bytes));
             p->max_model_len = (int)fits;
         }
     }
     uint64_t per_request = blocks_of(p->max_model_len);
-    p->concurrency_x100 = p->n_blocks > 1 ? (int)((uint64_t)(p->n_blocks - 1) * 100 / per_request) : 0;
+    p->concurrency_x100 =
+        p->n_blocks > 1 ? (int)((uint64_t)(p->n_blocks - 1) * 100 / per_request) : 0;
 }
 
 int setup_plan(struct setup *s, struct err *e)
@@ -387,27 +414,31 @@ int setup_plan(struct setup *s, struct err *e)
     uint64_t rest = p->weight_bytes + p->activation_bytes + p->process_bytes;
     if (rest >= p->available_bytes) {
         return err_set(e, ERR_TOO_LARGE,
-                       "not enough memory: weights %.2f GiB + activations %.2f GiB + process %.2f GiB are more than the %.2f GiB "
+                       "not enough memory: weights %.2f GiB + activations %.2f GiB + process %.2f "
+                       "GiB are more than the %.2f GiB "
                        "this process may still use (limit %.2f GiB)",
-                       gib(p->weight_bytes), gib(p->activation_bytes), gib(p->process_bytes), gib(p->available_bytes),
-                       gib(p->limit_bytes));
+                       gib(p->weight_bytes), gib(p->activation_bytes), gib(p->process_bytes),
+                       gib(p->available_bytes), gib(p->limit_bytes));
     }
     if (p->n_blocks < 2 || (uint64_t)p->n_blocks * p->block_bytes < need) {
         int64_t fits = p->n_blocks > 1 ? ((int64_t)p->n_blocks - 1) * KV_BLOCK_TOKENS : 0;
-        return err_set(e, ERR_TOO_LARGE,
-                       "to serve one request of the max model len %d, %.3f GiB of KV cache are needed, more than the available "
-                       "%.3f GiB; the estimated maximum length is %lld. Raise --%s or lower --max-model-len",
-                       p->max_model_len, gib(need), gib(p->kv_available_bytes), (long long)fits,
-                       s->a->num_gpu_blocks_override > 0 ? "num-gpu-blocks-override"
-                       : p->kv_explicit                  ? "kv-cache-memory-bytes"
-                                                         : "gpu-memory-utilization");
+        return err_set(
+            e, ERR_TOO_LARGE,
+            "to serve one request of the max model len %d, %.3f GiB of KV cache are needed, more "
+            "than the available "
+            "%.3f GiB; the estimated maximum length is %lld. Raise --%s or lower --max-model-len",
+            p->max_model_len, gib(need), gib(p->kv_available_bytes), (long long)fits,
+            s->a->num_gpu_blocks_override > 0 ? "num-gpu-blocks-override"
+            : p->kv_explicit                  ? "kv-cache-memory-bytes"
+                                              : "gpu-memory-utilization");
     }
     if (rest + p->kv_bytes > p->available_bytes) {
         return err_set(e, ERR_TOO_LARGE,
-                       "not enough memory: KV cache %.2f GiB + weights %.2f GiB + activations %.2f GiB + process %.2f GiB are "
+                       "not enough memory: KV cache %.2f GiB + weights %.2f GiB + activations %.2f "
+                       "GiB + process %.2f GiB are "
                        "more than the %.2f GiB this process may still use (limit %.2f GiB)",
-                       gib(p->kv_bytes), gib(p->weight_bytes), gib(p->activation_bytes), gib(p->process_bytes),
-                       gib(p->available_bytes), gib(p->limit_bytes));
+                       gib(p->kv_bytes), gib(p->weight_bytes), gib(p->activation_bytes),
+                       gib(p->process_bytes), gib(p->available_bytes), gib(p->limit_bytes));
     }
     return 0;
 }
@@ -416,14 +447,18 @@ void setup_describe_plan(const struct setup *s, struct buf *out, int json)
 {
     const struct memory_plan *p = &s->plan;
     if (!json) {
-        buf_printf(out, "memory:        limit %.2f GiB, free for this process %.2f GiB\n", gib(p->limit_bytes),
-                   gib(p->available_bytes));
-        buf_printf(out, "plan:          weights %.1f MiB, activations %.1f MiB, process %.1f MiB, KV cache %.1f MiB\n",
+        buf_printf(out, "memory:        limit %.2f GiB, free for this process %.2f GiB\n",
+                   gib(p->limit_bytes), gib(p->available_bytes));
+        buf_printf(out,
+                   "plan:          weights %.1f MiB, activations %.1f MiB, process %.1f MiB, KV "
+                   "cache %.1f MiB\n",
                    (double)p->weight_bytes / 1048576, (double)p->activation_bytes / 1048576,
                    (double)p->process_bytes / 1048576, (double)p->kv_bytes / 1048576);
-        buf_printf(out, "KV cache:      %.1f KiB per token, %d blocks of %d tokens, %d.%02d requests of %d tokens\n",
-                   (double)p->block_bytes / KV_BLOCK_TOKENS / 1024, p->n_blocks, KV_BLOCK_TOKENS, p->concurrency_x100 / 100,
-                   p->concurrency_x100 % 100, p->max_model_len);
+        buf_printf(out,
+                   "KV cache:      %.1f KiB per token, %d blocks of %d tokens, %d.%02d requests of "
+                   "%d tokens\n",
+                   (double)p->block_bytes / KV_BLOCK_TOKENS / 1024, p->n_blocks, KV_BLOCK_TOKENS,
+                   p->concurrency_x100 / 100, p->concurrency_x100 % 100, p->max_model_len);
         return;
     }
     struct json_writer w;

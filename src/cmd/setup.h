@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From options to a running engine, in two halves that every command shares:
  *
- *   setup_check  level, limits, model files, tokenizer, template, sampling defaults, memory plan: everything that can be
- *                refused without reading a weight, so that `serve` does it before it binds its port;
- *   setup_start  compute threads, packed weights, engine.
+ *   setup_check  level, limits, model files, tokenizer, template, sampling defaults, memory plan:
+ * everything that can be refused without reading a weight, so that `serve` does it before it binds
+ * its port; setup_start  compute threads, packed weights, engine.
  *
- * Memory plan: weights + activations + process + KV cache must fit into what the container may still use. The KV cache
- * is what --num-gpu-blocks-override, --kv-cache-memory-bytes or VLLM_CPU_KVCACHE_SPACE say, else the share
- * --gpu-memory-utilization of the limit less the rest, but never more than max_num_seqs requests of full length
- * could use: an idle server should not claim a machine. */
+ * Memory plan: weights + activations + process + KV cache must fit into what the container may
+ * still use. The KV cache is what --num-gpu-blocks-override, --kv-cache-memory-bytes or
+ * VLLM_CPU_KVCACHE_SPACE say, else the share
+ * --gpu-memory-utilization of the limit less the rest, but never more than max_num_seqs requests of
+ * full length could use: an idle server should not claim a machine. */
 #ifndef TERN_CMD_SETUP_H
 #define TERN_CMD_SETUP_H
 
@@ -26,22 +27,23 @@
 struct memory_plan {
     uint64_t limit_bytes, available_bytes;
     uint64_t weight_bytes, activation_bytes, process_bytes, kv_bytes, kv_available_bytes;
-    uint64_t block_bytes;    /* 16 tokens, all layers */
-    int n_blocks;            /* the null block included */
-    int kv_explicit;         /* the user named a size */
+    uint64_t block_bytes; /* 16 tokens, all layers */
+    int n_blocks;         /* the null block included */
+    int kv_explicit;      /* the user named a size */
     int max_model_len, derived_max_model_len;
-    int concurrency_x100;    /* requests of full length that fit, times 100 */
+    int concurrency_x100; /* requests of full length that fit, times 100 */
 };
 
 struct setup {
     const struct args_engine *a;
-    int n_seqs_wanted;       /* sequences that will ever be asked for, to keep the KV cache small; 0: unknown */
+    int n_seqs_wanted; /* sequences that will ever be asked for, to keep the KV cache small; 0:
+                          unknown */
     struct log log;
     enum cpu_level level;
     const struct kernels *kernels;
     struct cpu_limits limits;
     int n_threads;
-    const int *cpu_ids;      /* NULL: not bound */
+    const int *cpu_ids; /* NULL: not bound */
     int cpu_list[1024];
     char threads_why[160];
     struct model *model;
@@ -63,7 +65,7 @@ int setup_cpu(struct setup *s, struct err *e);   /* level, kernels, limits, thre
 int setup_files(struct setup *s, struct err *e); /* model, tokenizer, template, sampling defaults */
 int setup_plan(struct setup *s, struct err *e);  /* fills plan even when it refuses */
 int setup_check(struct setup *s, struct err *e);
-int setup_load(struct setup *s, struct err *e);  /* pool and packed weights */
+int setup_load(struct setup *s, struct err *e); /* pool and packed weights */
 int setup_engine(struct setup *s, struct err *e);
 void setup_close(struct setup *s);
 /* The plan in lines, or as a JSON object. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tern tokenize DIR: lines of text in, one JSON array of token ids a line out; --decode the other way. Needs only the
- * tokenizer files of DIR. With --jsonl each line of text is a JSON string, so that it may hold line breaks. */
+/* tern tokenize DIR: lines of text in, one JSON array of token ids a line out; --decode the other
+ * way. Needs only the tokenizer files of DIR. With --jsonl each line of text is a JSON string, so
+ * that it may hold line breaks. */
 #include "base/json.h"
 #include "base/utf8.h"
 #include "cmd/args.h"
@@ -16,20 +17,41 @@ struct args_tokenize {
 
 #define FIELD(f) offsetof(struct args_tokenize, f)
 static const struct opt rows[] = {
-    {.name = "decode", .type = OPT_BOOL, .offset = FIELD(decode), .group = "Options", .def = "false",
+    {.name = "decode",
+     .type = OPT_BOOL,
+     .offset = FIELD(decode),
+     .group = "Options",
+     .def = "false",
      .help = "Arrays of ids in, text out."},
-    {.name = "jsonl", .type = OPT_BOOL, .offset = FIELD(jsonl), .group = "Options", .def = "false",
+    {.name = "jsonl",
+     .type = OPT_BOOL,
+     .offset = FIELD(jsonl),
+     .group = "Options",
+     .def = "false",
      .help = "Text lines are JSON strings (in and out)."},
-    {.name = "special", .type = OPT_BOOL, .offset = FIELD(special), .group = "Options", .def = "true",
-     .help = "Special strings in the text become their token, as in the API; --no-special: they are ordinary text."},
-    {.name = "skip-special-tokens", .type = OPT_BOOL, .offset = FIELD(skip_special), .group = "Options", .def = "false",
+    {.name = "special",
+     .type = OPT_BOOL,
+     .offset = FIELD(special),
+     .group = "Options",
+     .def = "true",
+     .help = "Special strings in the text become their token, as in the API; --no-special: they "
+             "are ordinary text."},
+    {.name = "skip-special-tokens",
+     .type = OPT_BOOL,
+     .offset = FIELD(skip_special),
+     .group = "Options",
+     .def = "false",
      .help = "With --decode: leave special tokens out."},
-    {.name = "strings", .type = OPT_BOOL, .offset = FIELD(strings), .group = "Options", .def = "false",
+    {.name = "strings",
+     .type = OPT_BOOL,
+     .offset = FIELD(strings),
+     .group = "Options",
+     .def = "false",
      .help = "Print vocabulary strings instead of ids."},
 };
 
-static int encode_line(const struct tokenizer *t, const struct args_tokenize *a, const char *line, size_t n,
-                       struct token_ids *ids, struct buf *out, struct err *e)
+static int encode_line(const struct tokenizer *t, const struct args_tokenize *a, const char *line,
+                       size_t n, struct token_ids *ids, struct buf *out, struct err *e)
 {
     struct json *doc = NULL;
     int rc = 0;
@@ -52,7 +74,8 @@ static int encode_line(const struct tokenizer *t, const struct args_tokenize *a,
         json_w_array(&w);
         for (size_t i = 0; i < ids->n; i++) {
             size_t piece_bytes = 0;
-            const char *piece = a->strings ? tokenizer_piece_raw(t, ids->ids[i], &piece_bytes) : NULL;
+            const char *piece =
+                a->strings ? tokenizer_piece_raw(t, ids->ids[i], &piece_bytes) : NULL;
             if (a->strings) {
                 json_w_stringn(&w, piece ? piece : "", piece_bytes);
             } else {
@@ -65,8 +88,8 @@ static int encode_line(const struct tokenizer *t, const struct args_tokenize *a,
     return rc;
 }
 
-static int decode_line(const struct tokenizer *t, const struct args_tokenize *a, const char *line, size_t n,
-                       struct token_ids *ids, struct buf *out, struct err *e)
+static int decode_line(const struct tokenizer *t, const struct args_tokenize *a, const char *line,
+                       size_t n, struct token_ids *ids, struct buf *out, struct err *e)
 {
     struct json *doc = NULL;
     int rc = json_parse(&doc, line, n, JSON_DEPTH_DEFAULT, e);
@@ -79,8 +102,8 @@ static int decode_line(const struct tokenizer *t, const struct args_tokenize *a,
         if (json_type(v) != JSON_INT) {
             rc = err_set(e, ERR_FORMAT, "item %zu: expected an id", i);
         } else if (json_int(v) < 0 || json_int(v) >= tokenizer_n_ids(t)) {
-            rc = err_set(e, ERR_FORMAT, "item %zu: %lld is no id (0 to %d)", i, (long long)json_int(v),
-                         tokenizer_n_ids(t) - 1);
+            rc = err_set(e, ERR_FORMAT, "item %zu: %lld is no id (0 to %d)", i,
+                         (long long)json_int(v), tokenizer_n_ids(t) - 1);
         } else if (token_ids_push(ids, (int32_t)json_int(v)) < 0) {
             rc = err_set(e, ERR_NOMEM, "out of memory");
         }
@@ -115,7 +138,8 @@ static int run(const struct tokenizer *t, const struct args_tokenize *a, struct 
             n--;
         }
         buf_clear(&out);
-        rc = a->decode ? decode_line(t, a, line, (size_t)n, &ids, &out, e) : encode_line(t, a, line, (size_t)n, &ids, &out, e);
+        rc = a->decode ? decode_line(t, a, line, (size_t)n, &ids, &out, e)
+                       : encode_line(t, a, line, (size_t)n, &ids, &out, e);
         if (rc < 0) {
             err_prefix(e, "line %d", number);
             break;
@@ -151,7 +175,8 @@ int cmd_tokenize(int argc, char **argv)
         rc = EXIT_USAGE;
     }
     if (rc < 0) {
-        rc = tokenizer_open(&t, o.args.v[0], &e) < 0 || run(t, &a, &e) < 0 ? args_fail(command, &e) : 0;
+        rc = tokenizer_open(&t, o.args.v[0], &e) < 0 || run(t, &a, &e) < 0 ? args_fail(command, &e)
+                                                                           : 0;
     }
     tokenizer_close(t);
     opts_fini(&o);
