@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See structured.h. A grammar is identified by its kind, options and text (a schema by its text as received), so that
- * the second request with a schema costs one comparison. */
+/* See structured.h. A grammar is identified by its kind, options and text (a schema by its text as
+ * received), so that the second request with a schema costs one comparison. */
 #include "api/structured.h"
 
 #include "base/hash.h"
@@ -27,7 +27,8 @@ struct structured {
     uint64_t tick;
 };
 
-int structured_open(struct structured **out, const struct tokenizer *t, int vocab_size, struct err *e)
+int structured_open(struct structured **out, const struct tokenizer *t, int vocab_size,
+                    struct err *e)
 {
     struct structured *s = calloc(1, sizeof *s);
     *out = s;
@@ -53,15 +54,17 @@ void structured_close(struct structured *s)
     }
 }
 
-static void make_key(enum grammar_kind kind, const char *text, size_t n_bytes, const struct grammar_options *o,
-                     struct buf *key)
+static void make_key(enum grammar_kind kind, const char *text, size_t n_bytes,
+                     const struct grammar_options *o, struct buf *key)
 {
-    buf_printf(key, "%d %d %s\n", (int)kind, o->no_whitespace, o->whitespace_regex ? o->whitespace_regex : "");
+    buf_printf(key, "%d %d %s\n", (int)kind, o->no_whitespace,
+               o->whitespace_regex ? o->whitespace_regex : "");
     buf_append(key, text, n_bytes);
 }
 
-static int find_or_compile(struct structured *s, enum grammar_kind kind, const char *text, size_t n_bytes,
-                           const struct grammar_options *o, struct buf *key, struct grammar **out, struct err *e)
+static int find_or_compile(struct structured *s, enum grammar_kind kind, const char *text,
+                           size_t n_bytes, const struct grammar_options *o, struct buf *key,
+                           struct grammar **out, struct err *e)
 {
     uint64_t hash = hash64(key->data, key->len, 0);
     struct entry *oldest = &s->entries[0];
@@ -92,8 +95,9 @@ static int find_or_compile(struct structured *s, enum grammar_kind kind, const c
     return 0;
 }
 
-int structured_grammar(struct structured *s, enum grammar_kind kind, const char *text, size_t n_bytes,
-                       const struct grammar_options *o, struct grammar **out, struct err *e)
+int structured_grammar(struct structured *s, enum grammar_kind kind, const char *text,
+                       size_t n_bytes, const struct grammar_options *o, struct grammar **out,
+                       struct err *e)
 {
     struct buf key;
     *out = NULL;
@@ -115,7 +119,7 @@ int structured_grammar(struct structured *s, enum grammar_kind kind, const char 
 struct wanted {
     int given;
     enum grammar_kind kind;
-    const char *param;         /* the field to name in errors */
+    const char *param; /* the field to name in errors */
     const struct json *value;
     struct grammar_options o;
 };
@@ -129,7 +133,8 @@ static int take(const struct fields *f, struct wanted *w, enum grammar_kind kind
     }
     if (w->given && w->param != NULL && strncmp(w->param, "response", 8) != 0) {
         return api_fail_param(f->e, param, value,
-                              "You can only use one kind of structured outputs constraint but multiple are specified");
+                              "You can only use one kind of structured outputs constraint but "
+                              "multiple are specified");
     }
     w->given = 1;
     w->kind = kind;
@@ -162,7 +167,8 @@ static int read_response_format(const struct fields *f, struct wanted *w)
     }
     const struct json *schema = json_get(named, "schema");
     if (json_type(schema) != JSON_OBJECT && json_type(schema) != JSON_BOOL) {
-        return api_fail_field(f->e, "response_format.json_schema.schema", schema ? "dict_type" : "missing", schema,
+        return api_fail_field(f->e, "response_format.json_schema.schema",
+                              schema ? "dict_type" : "missing", schema,
                               schema ? "Input should be a valid dictionary" : "Field required");
     }
     return take(f, w, GRAMMAR_JSON_SCHEMA, "response_format", schema);
@@ -185,14 +191,16 @@ static int read_structured_outputs(const struct fields *f, struct wanted *w)
         take(f, &one, GRAMMAR_CHOICE, "structured_outputs.choice", json_get(v, "choice")) < 0 ||
         take(f, &one, GRAMMAR_EBNF, "structured_outputs.grammar", json_get(v, "grammar")) < 0 ||
         field_bool(&inner, "json_object", &flag) < 0 ||
-        (flag && take(f, &one, GRAMMAR_JSON_OBJECT, "structured_outputs.json_object", json_get(v, "json_object")) < 0) ||
+        (flag && take(f, &one, GRAMMAR_JSON_OBJECT, "structured_outputs.json_object",
+                      json_get(v, "json_object")) < 0) ||
         field_bool(&inner, "disable_any_whitespace", &one.o.no_whitespace) < 0 ||
         field_string(&inner, "whitespace_pattern", &one.o.whitespace_regex) < 0) {
         return -1;
     }
     if (!one.given) {
-        return api_fail_param(f->e, "structured_outputs", v,
-                              "You must use one kind of structured outputs constraint but none are specified");
+        return api_fail_param(
+            f->e, "structured_outputs", v,
+            "You must use one kind of structured outputs constraint but none are specified");
     }
     if (!w->given) { /* response_format wins, as in vLLM */
         *w = one;
@@ -217,7 +225,8 @@ static int read_guided(const struct fields *f, struct wanted *w)
     return 0;
 }
 
-static int compile(struct structured *s, const struct fields *f, const struct wanted *w, struct grammar **out)
+static int compile(struct structured *s, const struct fields *f, const struct wanted *w,
+                   struct grammar **out)
 {
     struct buf text;
     struct err err = {0};
@@ -226,7 +235,8 @@ static int compile(struct structured *s, const struct fields *f, const struct wa
     const char *str = json_type(w->value) == JSON_STRING ? json_string(w->value, &n) : NULL;
     int needs_text = w->kind == GRAMMAR_REGEX || w->kind == GRAMMAR_EBNF, rc;
     if (needs_text && str == NULL) {
-        return api_fail_field(f->e, w->param, "string_type", w->value, "Input should be a valid string");
+        return api_fail_field(f->e, w->param, "string_type", w->value,
+                              "Input should be a valid string");
     }
     if (str != NULL) {
         buf_append(&text, str, n);
@@ -234,7 +244,8 @@ static int compile(struct structured *s, const struct fields *f, const struct wa
         json_dump(w->value, &text);
     }
     rc = text.failed ? err_set(&err, ERR_NOMEM, "out of memory")
-                     : structured_grammar(s, w->kind, text.data ? text.data : "", text.len, &w->o, out, &err);
+                     : structured_grammar(s, w->kind, text.data ? text.data : "", text.len, &w->o,
+                                          out, &err);
     buf_fini(&text);
     if (rc == 0) {
         return 1;
@@ -247,7 +258,8 @@ int structured_parse(struct structured *s, const struct fields *f, struct gramma
 {
     struct wanted w = {0};
     *out = NULL;
-    if (read_response_format(f, &w) < 0 || read_structured_outputs(f, &w) < 0 || read_guided(f, &w) < 0) {
+    if (read_response_format(f, &w) < 0 || read_structured_outputs(f, &w) < 0 ||
+        read_guided(f, &w) < 0) {
         return -1;
     }
     return w.given ? compile(s, f, &w, out) : 0;
@@ -255,7 +267,8 @@ int structured_parse(struct structured *s, const struct fields *f, struct gramma
 
 int structured_is_likely(const char *body, size_t n_bytes)
 {
-    static const char *const names[] = {"\"response_format\"", "\"structured_outputs\"", "\"guided_", "\"tools\""};
+    static const char *const names[] = {"\"response_format\"", "\"structured_outputs\"",
+                                        "\"guided_", "\"tools\""};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (memmem(body, n_bytes, names[i], strlen(names[i])) != NULL) {
             return 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Construction of grammar automata: see gram_build.h. Character sets become UTF-8 byte automata here, by cutting each
- * code point range where the encoded length or the leading bytes change. */
+/* Construction of grammar automata: see gram_build.h. Character sets become UTF-8 byte automata
+ * here, by cutting each code point range where the encoded length or the leading bytes change. */
 #include "text/gram_build.h"
 
 #include "base/clock.h"
@@ -222,7 +222,8 @@ int32_t gram_chars(struct gram *g, const struct gram_range *ranges, int n, int32
 int32_t gram_class_body(struct gram *g, const struct gram_range *ranges, int n)
 {
     for (int i = 0; i < g->n_classes; i++) {
-        if (g->classes[i].n_ranges == n && memcmp(g->classes[i].ranges, ranges, (size_t)n * sizeof *ranges) == 0) {
+        if (g->classes[i].n_ranges == n &&
+            memcmp(g->classes[i].ranges, ranges, (size_t)n * sizeof *ranges) == 0) {
             return g->classes[i].entry;
         }
     }
@@ -271,8 +272,8 @@ int32_t gram_alt2(struct gram *g, int32_t a, int32_t b)
 int32_t gram_repeat(struct gram *g, int32_t body, int min, int max, int32_t next)
 {
     if (min > GRAM_MAX_REPEAT || max > GRAM_MAX_REPEAT) {
-        gram_fail(g, ERR_TOO_LARGE, "repeat count %d is too large (at most %d)", min > max ? min : max,
-                  GRAM_MAX_REPEAT);
+        gram_fail(g, ERR_TOO_LARGE, "repeat count %d is too large (at most %d)",
+                  min > max ? min : max, GRAM_MAX_REPEAT);
         return GRAM_STATE_RETURN;
     }
     if (max == 0) {
@@ -348,7 +349,8 @@ static int find_nullable(const struct gram *g, uint8_t *nullable)
 }
 
 /* Successors of a state over empty transitions, as far as left recursion is concerned. */
-static int left_successors(const struct gram *g, const uint8_t *nullable, int i, int k, int32_t *out)
+static int left_successors(const struct gram *g, const uint8_t *nullable, int i, int k,
+                           int32_t *out)
 {
     const struct gram_state *s = &g->states[i];
     if (s->kind == GRAM_EPSILON) {

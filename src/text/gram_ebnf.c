@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* EBNF as users of structured output write it. Two spellings of the same thing:
  *   GBNF:  root ::= "yes" | [a-z]+ (ws item){1,3}      # comment     (start rule: root)
- *   Lark:  start: item | "no"    item: /[0-9]+/ NAME?  // comment     (start rule: start; a leading ? or ! is ignored)
- * A rule ends where the next `name ::=` or `name:` begins, so alternatives may go over several lines. */
+ *   Lark:  start: item | "no"    item: /[0-9]+/ NAME?  // comment     (start rule: start; a leading
+ * ? or ! is ignored) A rule ends where the next `name ::=` or `name:` begins, so alternatives may
+ * go over several lines. */
 #include "base/arena.h"
 #include "base/map.h"
 #include "base/utf8.h"
@@ -24,7 +25,8 @@ struct ebnf {
     int line;
 };
 
-/* An expression is parsed twice: it has to be emitted from its end, so a first pass only finds where items begin. */
+/* An expression is parsed twice: it has to be emitted from its end, so a first pass only finds
+ * where items begin. */
 static int32_t parse_alternatives(struct ebnf *p, int emit, int32_t next);
 
 static void bad(struct ebnf *p, const char *what)
@@ -38,7 +40,8 @@ static void bad(struct ebnf *p, const char *what)
 
 static int is_name(char ch)
 {
-    return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') || ch == '_' || ch == '-';
+    return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') ||
+           ch == '_' || ch == '-';
 }
 
 static void skip_space(struct ebnf *p)
@@ -119,7 +122,9 @@ static size_t span_to(struct ebnf *p, char close)
         i += p->s[i] == '\\' ? 2 : 1;
     }
     if (i >= p->n || p->s[i] != close) {
-        bad(p, close == ']' ? "a [ is not closed" : close == '/' ? "a / is not closed" : "a string is not closed");
+        bad(p, close == ']'   ? "a [ is not closed"
+               : close == '/' ? "a / is not closed"
+                              : "a string is not closed");
         return 0;
     }
     return i - p->at;
@@ -133,7 +138,8 @@ static int32_t string_item(struct ebnf *p, int emit, int32_t next)
     p->at += n + 1;
     int fold = p->lark && p->at < p->n && p->s[p->at] == 'i';
     if (fold) {
-        gram_fail(p->g, ERR_UNSUPPORTED, "grammar: case-insensitive strings (\"…\"i) are not supported");
+        gram_fail(p->g, ERR_UNSUPPORTED,
+                  "grammar: case-insensitive strings (\"…\"i) are not supported");
     }
     if (!emit || gram_failed(p->g)) {
         return next;
@@ -152,7 +158,8 @@ static int32_t string_item(struct ebnf *p, int emit, int32_t next)
             buf_putc(&re, ch);
         }
     }
-    int32_t entry = gram_regex(p->g, re.data != NULL ? re.data : "", re.len, GRAM_TEXT_RAW, 0, next);
+    int32_t entry =
+        gram_regex(p->g, re.data != NULL ? re.data : "", re.len, GRAM_TEXT_RAW, 0, next);
     buf_fini(&re);
     return entry;
 }
@@ -167,7 +174,8 @@ static int32_t regex_item(struct ebnf *p, char close, int emit, int32_t next)
     if (close == '/' && p->at < p->n && p->s[p->at] >= 'a' && p->s[p->at] <= 'z') {
         gram_fail(p->g, ERR_UNSUPPORTED, "grammar: flags after a /regex/ are not supported");
     }
-    return emit && !gram_failed(p->g) ? gram_regex(p->g, p->s + start, n, GRAM_TEXT_RAW, 0, next) : next;
+    return emit && !gram_failed(p->g) ? gram_regex(p->g, p->s + start, n, GRAM_TEXT_RAW, 0, next)
+                                      : next;
 }
 
 static int32_t atom(struct ebnf *p, int emit, int32_t next)
@@ -308,13 +316,15 @@ static int32_t parse_alternatives(struct ebnf *p, int emit, int32_t next)
     int32_t *entries = malloc(MAX_ITEMS * sizeof *entries), entry = next;
     int n = 0;
     if (entries == NULL || ++p->depth > MAX_DEPTH) {
-        gram_fail(p->g, entries == NULL ? ERR_NOMEM : ERR_TOO_LARGE, "grammar: nested deeper than %d groups", MAX_DEPTH);
+        gram_fail(p->g, entries == NULL ? ERR_NOMEM : ERR_TOO_LARGE,
+                  "grammar: nested deeper than %d groups", MAX_DEPTH);
         free(entries);
         return next;
     }
     for (;;) {
         if (n == MAX_ITEMS) {
-            gram_fail(p->g, ERR_TOO_LARGE, "grammar: a rule has more than %d alternatives", MAX_ITEMS);
+            gram_fail(p->g, ERR_TOO_LARGE, "grammar: a rule has more than %d alternatives",
+                      MAX_ITEMS);
             break;
         }
         entries[n++] = parse_sequence(p, emit, next);
@@ -334,7 +344,8 @@ static int32_t parse_alternatives(struct ebnf *p, int emit, int32_t next)
 /* Lark directives: %ignore and %import change what the text means. */
 static void directive(struct ebnf *p)
 {
-    gram_fail(p->g, ERR_UNSUPPORTED, "grammar: Lark directives (%%ignore, %%import, …) are not supported");
+    gram_fail(p->g, ERR_UNSUPPORTED,
+              "grammar: Lark directives (%%ignore, %%import, …) are not supported");
 }
 
 int32_t gram_ebnf(struct gram *g, const char *text, size_t n_bytes)
@@ -367,13 +378,15 @@ int32_t gram_ebnf(struct gram *g, const char *text, size_t n_bytes)
             if (p.lark && copy[p.at] == '%') {
                 directive(&p);
             } else {
-                bad(&p, p.lark ? "a rule (name: …) was expected" : "a rule (name ::= …) was expected");
+                bad(&p,
+                    p.lark ? "a rule (name: …) was expected" : "a rule (name ::= …) was expected");
             }
             break;
         }
         int rule = rule_number(&p, copy + first, n);
         if (!gram_failed(g) && g->rules[rule] >= 0) {
-            gram_fail(g, ERR_INVALID, "grammar: rule '%.*s' is defined twice", (int)n, copy + first);
+            gram_fail(g, ERR_INVALID, "grammar: rule '%.*s' is defined twice", (int)n,
+                      copy + first);
             break;
         }
         p.at = body;
@@ -387,8 +400,8 @@ int32_t gram_ebnf(struct gram *g, const char *text, size_t n_bytes)
     void *number;
     while (!gram_failed(g) && map_next(p.rules, &it, &name, &name_bytes, &number)) {
         if (g->rules[(uintptr_t)number - 1] < 0) {
-            gram_fail(g, ERR_INVALID, "grammar: rule '%.*s' is used but not defined", (int)name_bytes,
-                      (const char *)name);
+            gram_fail(g, ERR_INVALID, "grammar: rule '%.*s' is used but not defined",
+                      (int)name_bytes, (const char *)name);
         }
     }
     if (known == 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The front ends of grammar_compile. Each builds into g and returns the state where matching of its language begins, with
- * `next` after it; failures are left in g (gram_fail). */
+/* The front ends of grammar_compile. Each builds into g and returns the state where matching of its
+ * language begins, with `next` after it; failures are left in g (gram_fail). */
 #ifndef TERN_TEXT_GRAM_FRONT_H
 #define TERN_TEXT_GRAM_FRONT_H
 
@@ -10,15 +10,18 @@
 
 enum gram_text_mode {
     GRAM_TEXT_RAW,    /* characters stand for themselves */
-    GRAM_TEXT_IN_JSON /* inside a JSON string: a character that must be escaped there is matched in its escaped form */
+    GRAM_TEXT_IN_JSON /* inside a JSON string: a character that must be escaped there is matched in
+                         its escaped form */
 };
 
 /* One character of a set in the given mode, as a body that ends in RETURN. */
-int32_t gram_front_char_body(struct gram *g, const struct gram_range *ranges, int n, enum gram_text_mode mode);
+int32_t gram_front_char_body(struct gram *g, const struct gram_range *ranges, int n,
+                             enum gram_text_mode mode);
 
-/* Regular expression (ECMA 262 / PCRE common subset). search: may match anywhere inside (JSON Schema "pattern"),
- * unless anchored; otherwise the whole text must match. */
-int32_t gram_regex(struct gram *g, const char *re, size_t n_bytes, enum gram_text_mode mode, int search, int32_t next);
+/* Regular expression (ECMA 262 / PCRE common subset). search: may match anywhere inside (JSON
+ * Schema "pattern"), unless anchored; otherwise the whole text must match. */
+int32_t gram_regex(struct gram *g, const char *re, size_t n_bytes, enum gram_text_mode mode,
+                   int search, int32_t next);
 
 int32_t gram_ebnf(struct gram *g, const char *text, size_t n_bytes);
 

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decimal numbers within bounds, as automata.
  *
- * Bounds are decimal strings, compared digit by digit, so nothing is lost to binary floating point. A range is cut by sign
- * and by integer part: strictly between the bounds' integer parts any fraction goes; at a bound's integer part the
- * fraction is compared with the bound's. Text is canonical JSON: no leading zero, no plus sign, no "-0", no exponent;
- * at most MAX_DIGITS digits before the point, so that a model can't write digits for ever and every reader's double
- * holds the integer exactly. */
+ * Bounds are decimal strings, compared digit by digit, so nothing is lost to binary floating point.
+ * A range is cut by sign and by integer part: strictly between the bounds' integer parts any
+ * fraction goes; at a bound's integer part the fraction is compared with the bound's. Text is
+ * canonical JSON: no leading zero, no plus sign, no "-0", no exponent; at most MAX_DIGITS digits
+ * before the point, so that a model can't write digits for ever and every reader's double holds the
+ * integer exactly. */
 #include "text/gram_front.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_DIGITS 15
-#define MAX_TEXT 96             /* characters of a bound */
-#define MAX_MULTIPLE 2000       /* largest multipleOf built as an automaton */
-#define MAX_ENUMERATED 5000     /* multiples in a bounded range, written out one by one */
+#define MAX_DIGITS     15
+#define MAX_TEXT       96   /* characters of a bound */
+#define MAX_MULTIPLE   2000 /* largest multipleOf built as an automaton */
+#define MAX_ENUMERATED 5000 /* multiples in a bounded range, written out one by one */
 
 static const struct gram_range digit_range[] = {{'0', '9'}};
 
@@ -39,7 +40,8 @@ static int compare_int(const char *a, const char *b)
 static int compare(const struct decimal *a, const struct decimal *b)
 {
     int c = compare_int(a->i, b->i);
-    return c != 0 ? c : strcmp(a->f, b->f); /* without trailing zeros, text order is numeric order */
+    return c != 0 ? c
+                  : strcmp(a->f, b->f); /* without trailing zeros, text order is numeric order */
 }
 
 static int is_zero(const struct decimal *d)
@@ -120,7 +122,8 @@ static int32_t one_digit(struct gram *g, int lo, int hi, int32_t next)
 }
 
 /* Digits i.. of a number between lo and hi, which have the same length. */
-static int32_t same_length(struct gram *g, const char *lo, const char *hi, int i, int tight_lo, int tight_hi, int32_t next)
+static int32_t same_length(struct gram *g, const char *lo, const char *hi, int i, int tight_lo,
+                           int tight_hi, int32_t next)
 {
     int n = (int)strlen(lo), count = 0;
     int32_t alt[3];
@@ -197,7 +200,8 @@ static int may_end(const struct fraction *f, int i, int tight_lo, int tight_hi)
 }
 
 /* Digits i.. of a fraction after the point; -1: no such digits. */
-static int32_t fraction_digits(struct gram *g, const struct fraction *f, int i, int tight_lo, int tight_hi, int32_t next)
+static int32_t fraction_digits(struct gram *g, const struct fraction *f, int i, int tight_lo,
+                               int tight_hi, int32_t next)
 {
     int32_t alt[4];
     int count = 0;
@@ -224,17 +228,22 @@ static int32_t fraction_digits(struct gram *g, const struct fraction *f, int i, 
             }
         }
         if (a + at_a <= b - at_b) {
-            alt[count++] = one_digit(g, a + at_a, b - at_b, fraction_digits(g, f, i + 1, 0, 0, next));
+            alt[count++] =
+                one_digit(g, a + at_a, b - at_b, fraction_digits(g, f, i + 1, 0, 0, next));
         }
     }
     return count == 0 ? -1 : gram_alt(g, alt, count);
 }
 
 /* ["." digits] between two fractions that apply at this integer part (NULL: no bound). */
-static int32_t fraction(struct gram *g, const struct range *r, int at_lo, int at_hi, int max_digits, int32_t next)
+static int32_t fraction(struct gram *g, const struct range *r, int at_lo, int at_hi, int max_digits,
+                        int32_t next)
 {
-    struct fraction f = {.lo = r->lo.f, .hi = r->hi.f, .max_digits = max_digits,
-                         .lo_exclusive = r->lo_exclusive, .hi_exclusive = r->hi_exclusive};
+    struct fraction f = {.lo = r->lo.f,
+                         .hi = r->hi.f,
+                         .max_digits = max_digits,
+                         .lo_exclusive = r->lo_exclusive,
+                         .hi_exclusive = r->hi_exclusive};
     int n_lo = at_lo ? (int)strlen(f.lo) : 0, n_hi = at_hi ? (int)strlen(f.hi) : 0;
     f.n = n_lo > n_hi ? n_lo : n_hi;
     int32_t alt[2];
@@ -250,7 +259,8 @@ static int32_t fraction(struct gram *g, const struct range *r, int at_lo, int at
 }
 
 /* Non-negative decimals of a range; -1 when there is none. */
-static int32_t magnitudes(struct gram *g, const struct range *r, int integer, int max_fraction, int32_t next)
+static int32_t magnitudes(struct gram *g, const struct range *r, int integer, int max_fraction,
+                          int32_t next)
 {
     char a[MAX_TEXT], b[MAX_TEXT];
     int32_t alt[3];
@@ -287,7 +297,8 @@ static int32_t magnitudes(struct gram *g, const struct range *r, int integer, in
     }
     if (!same) {
         increment(a);
-        int32_t inner = integers(g, a, r->has_hi ? b : NULL, fraction(g, r, 0, 0, max_fraction, next));
+        int32_t inner =
+            integers(g, a, r->has_hi ? b : NULL, fraction(g, r, 0, 0, max_fraction, next));
         if (inner >= 0) {
             alt[count++] = inner;
         }
@@ -295,7 +306,8 @@ static int32_t magnitudes(struct gram *g, const struct range *r, int integer, in
     return count == 0 ? -1 : gram_alt(g, alt, count);
 }
 
-/* Multiples of m with up to MAX_DIGITS digits: remainders as states, digit by digit, built from the last digit. */
+/* Multiples of m with up to MAX_DIGITS digits: remainders as states, digit by digit, built from the
+ * last digit. */
 static int32_t multiples(struct gram *g, int m, int nonzero, int32_t next)
 {
     int32_t *after = malloc(sizeof *after * (size_t)m), *now = malloc(sizeof *now * (size_t)m);
@@ -303,7 +315,8 @@ static int32_t multiples(struct gram *g, int m, int nonzero, int32_t next)
     for (int r = 0; after != NULL && now != NULL && r < m; r++) {
         after[r] = r == 0 ? next : -1;
     }
-    for (int left = 1; left <= MAX_DIGITS && after != NULL && now != NULL && !gram_failed(g); left++) {
+    for (int left = 1; left <= MAX_DIGITS && after != NULL && now != NULL && !gram_failed(g);
+         left++) {
         int first = left == MAX_DIGITS;
         for (int r = 0; r < (first ? 1 : m); r++) {
             int count = 0;
@@ -339,7 +352,8 @@ static int32_t enumerate(struct gram *g, int64_t lo, int64_t hi, int64_t m, int3
     int64_t first = lo >= 0 ? (lo + m - 1) / m * m : -(-lo / m * m);
     for (int64_t v = first; alt != NULL && v <= hi && !gram_failed(g); v += m) {
         if (count > MAX_ENUMERATED) {
-            gram_fail(g, ERR_UNSUPPORTED, "multipleOf within so wide a minimum and maximum is not supported");
+            gram_fail(g, ERR_UNSUPPORTED,
+                      "multipleOf within so wide a minimum and maximum is not supported");
             break;
         }
         char text[32];
@@ -352,7 +366,8 @@ static int32_t enumerate(struct gram *g, int64_t lo, int64_t hi, int64_t m, int3
 }
 
 static int32_t multiple_of(struct gram *g, const struct gram_number *spec, int has_lo, int sign_lo,
-                           const struct decimal *lo, int has_hi, int sign_hi, const struct decimal *hi, int32_t next)
+                           const struct decimal *lo, int has_hi, int sign_hi,
+                           const struct decimal *hi, int32_t next)
 {
     if (has_lo && has_hi && strlen(lo->i) <= MAX_DIGITS && strlen(hi->i) <= MAX_DIGITS) {
         int64_t a = sign_lo * strtoll(lo->i, NULL, 10), b = sign_hi * strtoll(hi->i, NULL, 10);
@@ -362,12 +377,14 @@ static int32_t multiple_of(struct gram *g, const struct gram_number *spec, int h
         return enumerate(g, a, b, spec->multiple_of, next);
     }
     if (spec->multiple_of > MAX_MULTIPLE) {
-        gram_fail(g, ERR_UNSUPPORTED, "multipleOf %lld is not supported (at most %d without both bounds)",
+        gram_fail(g, ERR_UNSUPPORTED,
+                  "multipleOf %lld is not supported (at most %d without both bounds)",
                   (long long)spec->multiple_of, MAX_MULTIPLE);
         return -1;
     }
     if (has_hi || (has_lo && !is_zero(lo))) {
-        gram_fail(g, ERR_UNSUPPORTED, "multipleOf together with only one of minimum and maximum is not supported");
+        gram_fail(g, ERR_UNSUPPORTED,
+                  "multipleOf together with only one of minimum and maximum is not supported");
         return -1;
     }
     int m = (int)spec->multiple_of;
@@ -387,18 +404,25 @@ int32_t gram_number(struct gram *g, const struct gram_number *spec, int32_t next
         return GRAM_STATE_RETURN;
     }
     if (spec->multiple_of > 0) {
-        alt[0] = multiple_of(g, spec, spec->lo != NULL, sign_lo, &lo, spec->hi != NULL, sign_hi, &hi, next);
+        alt[0] = multiple_of(g, spec, spec->lo != NULL, sign_lo, &lo, spec->hi != NULL, sign_hi,
+                             &hi, next);
         count = alt[0] >= 0;
     } else {
         if (spec->hi == NULL || sign_hi > 0) { /* zero and above */
-            struct range r = {.has_hi = spec->hi != NULL, .lo = sign_lo > 0 ? lo : zero, .hi = hi,
-                              .lo_exclusive = sign_lo > 0 && spec->lo_exclusive, .hi_exclusive = spec->hi_exclusive};
+            struct range r = {.has_hi = spec->hi != NULL,
+                              .lo = sign_lo > 0 ? lo : zero,
+                              .hi = hi,
+                              .lo_exclusive = sign_lo > 0 && spec->lo_exclusive,
+                              .hi_exclusive = spec->hi_exclusive};
             alt[count] = magnitudes(g, &r, spec->integer, spec->max_fraction, next);
             count += alt[count] >= 0;
         }
         if (spec->lo == NULL || sign_lo < 0) { /* below zero: bounds change places */
-            struct range r = {.has_hi = spec->lo != NULL, .lo = sign_hi < 0 ? hi : zero, .hi = lo,
-                              .lo_exclusive = sign_hi > 0 || spec->hi_exclusive, .hi_exclusive = spec->lo_exclusive};
+            struct range r = {.has_hi = spec->lo != NULL,
+                              .lo = sign_hi < 0 ? hi : zero,
+                              .hi = lo,
+                              .lo_exclusive = sign_hi > 0 || spec->hi_exclusive,
+                              .hi_exclusive = spec->lo_exclusive};
             int32_t m = magnitudes(g, &r, spec->integer, spec->max_fraction, next);
             if (m >= 0) {
                 alt[count++] = gram_bytes(g, "-", 1, m);

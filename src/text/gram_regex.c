@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regular expressions for structured output: parsed to a tree, then emitted backwards into the automaton.
+/* Regular expressions for structured output: parsed to a tree, then emitted backwards into the
+ * automaton.
  *
- * The syntax is the common part of ECMA 262 (with the u flag) and PCRE: literals, ., [classes], \d \w \s and their
- * complements, groups (capturing, named or not), |, greedy and lazy quantifiers (laziness does not change the language),
- * ^ and $ at the ends of an alternative. What a finite automaton can't do or what depends on flags is refused by name. */
+ * The syntax is the common part of ECMA 262 (with the u flag) and PCRE: literals, ., [classes], \d
+ * \w \s and their complements, groups (capturing, named or not), |, greedy and lazy quantifiers
+ * (laziness does not change the language), ^ and $ at the ends of an alternative. What a finite
+ * automaton can't do or what depends on flags is refused by name. */
 #include "base/arena.h"
 #include "base/utf8.h"
 #include "text/gram_front.h"
@@ -11,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_DEPTH 64
+#define MAX_DEPTH  64
 #define MAX_RANGES 512 /* ranges in one class */
 
 enum node_kind { NODE_EMPTY, NODE_CHARS, NODE_CAT, NODE_ALT, NODE_REPEAT, NODE_BEGIN, NODE_END };
@@ -34,10 +36,9 @@ struct parser {
 
 static const struct gram_range digits[] = {{'0', '9'}};
 static const struct gram_range words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-static const struct gram_range spaces[] = {{9, 13},         {32, 32},         {0xA0, 0xA0},
-                                           {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029},
-                                           {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000},
-                                           {0xFEFF, 0xFEFF}};
+static const struct gram_range spaces[] = {
+    {9, 13},          {32, 32},         {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
+    {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 static const struct gram_range line_ends[] = {{10, 10}, {13, 13}, {0x2028, 0x2029}};
 
 static struct node *new_node(struct parser *p, enum node_kind kind)
@@ -94,7 +95,9 @@ static uint32_t hex(struct parser *p, int digits_wanted)
     uint32_t v = 0;
     for (int i = 0; i < digits_wanted; i++, p->at++) {
         int c = peek(p);
-        int d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+        int d = c >= '0' && c <= '9'                 ? c - '0'
+                : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                     : -1;
         if (c < 0 || d < 0) {
             bad(p, "a hexadecimal digit is missing in an escape");
             return 0;
@@ -127,7 +130,8 @@ static uint32_t unicode_escape(struct parser *p)
     return v;
 }
 
-/* After a backslash. A set: copied to out, its count returned. A single character: *cp, and 0 returned. */
+/* After a backslash. A set: copied to out, its count returned. A single character: *cp, and 0
+ * returned. */
 static int escape(struct parser *p, struct gram_range *out, uint32_t *cp)
 {
     int c = peek(p);
@@ -135,27 +139,65 @@ static int escape(struct parser *p, struct gram_range *out, uint32_t *cp)
     const struct gram_range *set = NULL;
     int n = 0;
     switch (c) {
-    case 'd': case 'D': set = digits; n = 1; break;
-    case 'w': case 'W': set = words; n = 4; break;
-    case 's': case 'S': set = spaces; n = (int)(sizeof spaces / sizeof *spaces); break;
-    case 't': *cp = '\t'; return 0;
-    case 'n': *cp = '\n'; return 0;
-    case 'r': *cp = '\r'; return 0;
-    case 'f': *cp = '\f'; return 0;
-    case 'v': *cp = '\v'; return 0;
-    case 'x': *cp = hex(p, 2); return 0;
-    case 'u': *cp = unicode_escape(p); return 0;
-    case 'c': *cp = (uint32_t)(peek(p) & 31); p->at++; return 0;
+    case 'd':
+    case 'D':
+        set = digits;
+        n = 1;
+        break;
+    case 'w':
+    case 'W':
+        set = words;
+        n = 4;
+        break;
+    case 's':
+    case 'S':
+        set = spaces;
+        n = (int)(sizeof spaces / sizeof *spaces);
+        break;
+    case 't':
+        *cp = '\t';
+        return 0;
+    case 'n':
+        *cp = '\n';
+        return 0;
+    case 'r':
+        *cp = '\r';
+        return 0;
+    case 'f':
+        *cp = '\f';
+        return 0;
+    case 'v':
+        *cp = '\v';
+        return 0;
+    case 'x':
+        *cp = hex(p, 2);
+        return 0;
+    case 'u':
+        *cp = unicode_escape(p);
+        return 0;
+    case 'c':
+        *cp = (uint32_t)(peek(p) & 31);
+        p->at++;
+        return 0;
     case '0':
         if (peek(p) >= '0' && peek(p) <= '9') {
             refuse(p, "an octal escape");
         }
         *cp = 0;
         return 0;
-    case 'b': case 'B': refuse(p, "a word boundary (\\b)"); return 0;
-    case 'p': case 'P': refuse(p, "a Unicode property (\\p)"); return 0;
-    case 'k': refuse(p, "a back-reference"); return 0;
-    default: break;
+    case 'b':
+    case 'B':
+        refuse(p, "a word boundary (\\b)");
+        return 0;
+    case 'p':
+    case 'P':
+        refuse(p, "a Unicode property (\\p)");
+        return 0;
+    case 'k':
+        refuse(p, "a back-reference");
+        return 0;
+    default:
+        break;
     }
     if (set != NULL) {
         if (c >= 'a') {
@@ -169,7 +211,8 @@ static int escape(struct parser *p, struct gram_range *out, uint32_t *cp)
     } else if (c < 0) {
         bad(p, "it ends in a backslash");
     } else if ((c | 32) >= 'a' && (c | 32) <= 'z') {
-        gram_fail(p->g, ERR_UNSUPPORTED, "regex: escape \\%c is not supported (at byte %zu)", c, p->at);
+        gram_fail(p->g, ERR_UNSUPPORTED, "regex: escape \\%c is not supported (at byte %zu)", c,
+                  p->at);
     } else {
         p->at--;
         int len = utf8_decode(p->s + p->at, p->n - p->at, cp);
@@ -259,14 +302,16 @@ static struct node *parse_alt(struct parser *p);
 static struct node *parse_group(struct parser *p)
 {
     if (eat(p, "?")) {
-        if (eat(p, "P<") || (peek(p) == '<' && p->at + 1 < p->n && p->s[p->at + 1] != '=' && p->s[p->at + 1] != '!' &&
-                             eat(p, "<"))) {
+        if (eat(p, "P<") || (peek(p) == '<' && p->at + 1 < p->n && p->s[p->at + 1] != '=' &&
+                             p->s[p->at + 1] != '!' && eat(p, "<"))) {
             while (p->at < p->n && p->s[p->at] != '>') {
                 p->at++;
             }
             p->at++;
         } else if (!eat(p, ":")) {
-            refuse(p, peek(p) == '=' || peek(p) == '!' || peek(p) == '<' ? "a look-around" : "a (?…) group of this kind");
+            refuse(p, peek(p) == '=' || peek(p) == '!' || peek(p) == '<'
+                          ? "a look-around"
+                          : "a (?…) group of this kind");
             return NULL;
         }
     }
@@ -297,7 +342,9 @@ static struct node *parse_atom(struct parser *p)
     case '$':
         p->at++;
         return new_node(p, NODE_END);
-    case '*': case '+': case '?':
+    case '*':
+    case '+':
+    case '?':
         bad(p, "a quantifier has nothing to repeat");
         return NULL;
     case '\\': {
@@ -448,8 +495,8 @@ static int plain_in(const struct gram_range *r, int n, struct gram_range *out)
     return gram_ranges_subtract(r, n, special, 3, out);
 }
 
-static int32_t emit_chars(struct gram *g, const struct gram_range *r, int n, enum gram_text_mode mode, int as_body,
-                          int32_t next)
+static int32_t emit_chars(struct gram *g, const struct gram_range *r, int n,
+                          enum gram_text_mode mode, int as_body, int32_t next)
 {
     struct gram_range *plain = malloc((size_t)(n + 8) * sizeof *plain);
     int32_t entries[40], entry = GRAM_STATE_RETURN;
@@ -466,21 +513,24 @@ static int32_t emit_chars(struct gram *g, const struct gram_range *r, int n, enu
         memcpy(plain, r, (size_t)n * sizeof *r);
     }
     if (n_plain > 0 || count == 0) {
-        entries[count++] = as_body ? gram_class_body(g, plain, n_plain) : gram_chars(g, plain, n_plain, next);
+        entries[count++] =
+            as_body ? gram_class_body(g, plain, n_plain) : gram_chars(g, plain, n_plain, next);
     }
     entry = gram_alt(g, entries, count);
     free(plain);
     return entry;
 }
 
-int32_t gram_front_char_body(struct gram *g, const struct gram_range *ranges, int n, enum gram_text_mode mode)
+int32_t gram_front_char_body(struct gram *g, const struct gram_range *ranges, int n,
+                             enum gram_text_mode mode)
 {
     return emit_chars(g, ranges, n, mode, 1, GRAM_STATE_RETURN);
 }
 
 static int32_t emit(struct gram *g, const struct node *n, enum gram_text_mode mode, int32_t next);
 
-static int32_t emit_cat(struct gram *g, const struct node *first, enum gram_text_mode mode, int32_t next)
+static int32_t emit_cat(struct gram *g, const struct node *first, enum gram_text_mode mode,
+                        int32_t next)
 {
     int count = 0;
     for (const struct node *c = first; c != NULL; c = c->sibling) {
@@ -502,7 +552,8 @@ static int32_t emit_cat(struct gram *g, const struct node *first, enum gram_text
     return next;
 }
 
-static int32_t emit_alt(struct gram *g, const struct node *n, enum gram_text_mode mode, int32_t next)
+static int32_t emit_alt(struct gram *g, const struct node *n, enum gram_text_mode mode,
+                        int32_t next)
 {
     int count = 0;
     for (const struct node *c = n->child; c != NULL; c = c->sibling) {
@@ -540,13 +591,16 @@ static int32_t emit(struct gram *g, const struct node *n, enum gram_text_mode mo
             return gram_alt2(g, emit(g, n->child, mode, next), next);
         }
         if (n->child->kind == NODE_CHARS) {
-            return gram_repeat(g, gram_front_char_body(g, n->child->ranges, n->child->n_ranges, mode), n->min, n->max,
-                               next);
+            return gram_repeat(g,
+                               gram_front_char_body(g, n->child->ranges, n->child->n_ranges, mode),
+                               n->min, n->max, next);
         }
         return gram_repeat(g, emit(g, n->child, mode, GRAM_STATE_RETURN), n->min, n->max, next);
     case NODE_BEGIN:
     case NODE_END:
-        gram_fail(g, ERR_UNSUPPORTED, "regex: an anchor (^ or $) that is not at the end of an alternative is not supported");
+        gram_fail(
+            g, ERR_UNSUPPORTED,
+            "regex: an anchor (^ or $) that is not at the end of an alternative is not supported");
         return next;
     }
     return next;
@@ -560,7 +614,8 @@ static int32_t any_text(struct gram *g, enum gram_text_mode mode, int32_t next)
 }
 
 /* One alternative of the top level: takes its anchors off, adds any text where one is missing. */
-static int32_t emit_top(struct gram *g, struct node *cat, enum gram_text_mode mode, int search, int32_t next)
+static int32_t emit_top(struct gram *g, struct node *cat, enum gram_text_mode mode, int search,
+                        int32_t next)
 {
     int begin = 0, end = 0;
     while (cat->child != NULL && cat->child->kind == NODE_BEGIN) {
@@ -585,7 +640,8 @@ static int32_t emit_top(struct gram *g, struct node *cat, enum gram_text_mode mo
     return search && !begin ? any_text(g, mode, entry) : entry;
 }
 
-int32_t gram_regex(struct gram *g, const char *re, size_t n_bytes, enum gram_text_mode mode, int search, int32_t next)
+int32_t gram_regex(struct gram *g, const char *re, size_t n_bytes, enum gram_text_mode mode,
+                   int search, int32_t next)
 {
     struct parser p = {.g = g, .s = re, .n = n_bytes};
     arena_init(&p.arena, 0);

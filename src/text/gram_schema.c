@@ -1,28 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON Schema (draft 2020-12, and what is left of older drafts) to a grammar.
  *
- * The grammar accepts a subset of the documents that the schema accepts, never anything else: every keyword that
- * constrains a value is either enforced or refused by name. The subset is a choice of form, not of content: declared
- * properties come in the order of the schema, members that the schema does not declare are written only where it
- * asks for them (additionalProperties given, or no properties at all), numbers are plain decimals, white space is
- * bounded so that a small model can't print blanks for ever.
+ * The grammar accepts a subset of the documents that the schema accepts, never anything else: every
+ * keyword that constrains a value is either enforced or refused by name. The subset is a choice of
+ * form, not of content: declared properties come in the order of the schema, members that the
+ * schema does not declare are written only where it asks for them (additionalProperties given, or
+ * no properties at all), numbers are plain decimals, white space is bounded so that a small model
+ * can't print blanks for ever.
  *
- * A value is described by a `struct view`: the schema objects that apply to it together ($ref and allOf add to the list),
- * so that allOf needs no merging of JSON texts; each keyword is then combined over the list or refused. */
+ * A value is described by a `struct view`: the schema objects that apply to it together ($ref and
+ * allOf add to the list), so that allOf needs no merging of JSON texts; each keyword is then
+ * combined over the list or refused. */
+#include "text/gram_schema.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/map.h"
 #include "text/gram_front.h"
-#include "text/gram_schema.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_NESTING 48      /* schema levels built inline; recursion goes through rules */
-#define MAX_FRACTION 15     /* digits after the point */
+#define MAX_NESTING  48 /* schema levels built inline; recursion goes through rules */
+#define MAX_FRACTION 15 /* digits after the point */
 
-enum { T_NULL = 1, T_BOOL = 2, T_OBJECT = 4, T_ARRAY = 8, T_NUMBER = 16, T_STRING = 32, T_INTEGER = 64, T_ALL = 63 };
+enum {
+    T_NULL = 1,
+    T_BOOL = 2,
+    T_OBJECT = 4,
+    T_ARRAY = 8,
+    T_NUMBER = 16,
+    T_STRING = 32,
+    T_INTEGER = 64,
+    T_ALL = 63
+};
 
 static int32_t value_of(struct schema *c, const struct view *v, int32_t next);
 static int32_t any_value(struct schema *c, int32_t next);
@@ -38,34 +49,39 @@ static int32_t space(struct schema *c, int32_t next)
 {
     static const struct gram_range blank[] = {{' ', ' '}};
     if (c->o->whitespace_regex != NULL) {
-        return gram_regex(c->g, c->o->whitespace_regex, strlen(c->o->whitespace_regex), GRAM_TEXT_RAW, 0, next);
+        return gram_regex(c->g, c->o->whitespace_regex, strlen(c->o->whitespace_regex),
+                          GRAM_TEXT_RAW, 0, next);
     }
     if (c->o->no_whitespace) {
         return next;
     }
-    int32_t alt[3] = {next, gram_bytes(c->g, " ", 1, next),
-                      gram_bytes(c->g, "\n", 1, gram_repeat(c->g, gram_class_body(c->g, blank, 1), 0, 8, next))};
+    int32_t alt[3] = {
+        next, gram_bytes(c->g, " ", 1, next),
+        gram_bytes(c->g, "\n", 1, gram_repeat(c->g, gram_class_body(c->g, blank, 1), 0, 8, next))};
     return gram_alt(c->g, alt, 3);
 }
 
 int32_t gram_schema_comma(struct schema *c, int32_t next)
 {
-    return c->o->no_whitespace && c->o->whitespace_regex == NULL ? gram_bytes(c->g, ", ", 2, next)
-                                                                 : gram_bytes(c->g, ",", 1, space(c, next));
+    return c->o->no_whitespace && c->o->whitespace_regex == NULL
+               ? gram_bytes(c->g, ", ", 2, next)
+               : gram_bytes(c->g, ",", 1, space(c, next));
 }
 
 static int32_t colon(struct schema *c, int32_t next)
 {
-    return c->o->no_whitespace && c->o->whitespace_regex == NULL ? gram_bytes(c->g, ": ", 2, next)
-                                                                 : gram_bytes(c->g, ":", 1, space(c, next));
+    return c->o->no_whitespace && c->o->whitespace_regex == NULL
+               ? gram_bytes(c->g, ": ", 2, next)
+               : gram_bytes(c->g, ":", 1, space(c, next));
 }
 
 /* ---- strings ---- */
 
-static const struct gram_range plain_chars[] = {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0xD7FF}, {0xE000, 0x10FFFF}};
+static const struct gram_range plain_chars[] = {
+    {0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0xD7FF}, {0xE000, 0x10FFFF}};
 
-/* One character inside a JSON string: raw or escaped; \u escapes of surrogates are left out, so one escape is always one
- * character. */
+/* One character inside a JSON string: raw or escaped; \u escapes of surrogates are left out, so one
+ * escape is always one character. */
 static int32_t string_char(struct schema *c)
 {
     if (c->char_body < 0) {
@@ -82,8 +98,10 @@ static int32_t string_char(struct schema *c)
         int32_t h1 = gram_chars(g, hex, 3, GRAM_STATE_RETURN), h2 = gram_chars(g, hex, 3, h1);
         int32_t u = gram_alt2(g, gram_chars(g, not_d, 5, gram_chars(g, hex, 3, h2)),
                               gram_chars(g, d, 2, gram_chars(g, low, 1, h2)));
-        int32_t after = gram_alt2(g, gram_chars(g, letters, n, GRAM_STATE_RETURN), gram_bytes(g, "u", 1, u));
-        c->char_body = gram_alt2(g, gram_class_body(g, plain_chars, 4), gram_bytes(g, "\\", 1, after));
+        int32_t after =
+            gram_alt2(g, gram_chars(g, letters, n, GRAM_STATE_RETURN), gram_bytes(g, "u", 1, u));
+        c->char_body =
+            gram_alt2(g, gram_class_body(g, plain_chars, 4), gram_bytes(g, "\\", 1, after));
     }
     return c->char_body;
 }
@@ -94,24 +112,40 @@ static int32_t any_string(struct schema *c, int min, int max, int32_t next)
     return gram_bytes(c->g, "\"", 1, gram_repeat(c->g, string_char(c), min, max, close));
 }
 
-/* Formats with a meaning that a regular expression has. NULL: unknown. "": an annotation without one. */
+/* Formats with a meaning that a regular expression has. NULL: unknown. "": an annotation without
+ * one. */
 static const char *format_regex(const char *name)
 {
-    static const struct { const char *name, *re; } formats[] = {
+    static const struct {
+        const char *name, *re;
+    } formats[] = {
         {"date", "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"},
-        {"time", "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"},
-        {"date-time", "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
-                      "(\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"},
+        {"time", "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3])"
+                 ":[0-5][0-9])"},
+        {"date-time",
+         "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+         "(\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"},
         {"duration", "P[0-9]{1,6}(D|W|Y|M)|PT[0-9]{1,6}(H|M|S)"},
         {"uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"},
-        {"ipv4", "((25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"},
+        {"ipv4", "((25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}(25[0-5]|2[0-4][0-9]|1[0-9]["
+                 "0-9]|[1-9]?[0-9])"},
         {"ipv6", "([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}"},
-        {"email", "[a-z0-9_]{1,30}(\\.[a-z0-9_]{1,30}){0,3}@[a-z0-9]{1,30}(\\.[a-z0-9]{1,30}){0,3}\\.[a-z]{2,10}"},
-        {"hostname", "[a-z0-9]{1,30}(-[a-z0-9]{1,20}){0,2}(\\.[a-z0-9]{1,30}(-[a-z0-9]{1,20}){0,2}){0,4}"},
-        {"uri", "https?://[a-z0-9]{1,30}(\\.[a-z0-9]{1,30}){0,4}(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~-]{0,60}){0,12}"},
-        {"uri-reference", "https?://[a-z0-9]{1,30}(\\.[a-z0-9]{1,30}){0,4}(/[A-Za-z0-9._~-]{0,60}){0,12}"},
+        {"email", "[a-z0-9_]{1,30}(\\.[a-z0-9_]{1,30}){0,3}@[a-z0-9]{1,30}(\\.[a-z0-9]{1,30}){0,3}"
+                  "\\.[a-z]{2,10}"},
+        {"hostname",
+         "[a-z0-9]{1,30}(-[a-z0-9]{1,20}){0,2}(\\.[a-z0-9]{1,30}(-[a-z0-9]{1,20}){0,2}){0,4}"},
+        {"uri", "https?://[a-z0-9]{1,30}(\\.[a-z0-9]{1,30}){0,4}(:[1-9][0-9]{0,3})?(/"
+                "[A-Za-z0-9._~-]{0,60}){0,12}"},
+        {"uri-reference",
+         "https?://[a-z0-9]{1,30}(\\.[a-z0-9]{1,30}){0,4}(/[A-Za-z0-9._~-]{0,60}){0,12}"},
         {"json-pointer", "(/[A-Za-z0-9_-]{0,60}){0,12}"},
-        {"int32", ""}, {"int64", ""}, {"float", ""}, {"double", ""}, {"password", ""}, {"binary", ""}, {"byte", ""},
+        {"int32", ""},
+        {"int64", ""},
+        {"float", ""},
+        {"double", ""},
+        {"password", ""},
+        {"binary", ""},
+        {"byte", ""},
     };
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         if (strcmp(name, formats[i].name) == 0) {
@@ -123,8 +157,10 @@ static const char *format_regex(const char *name)
 
 static int32_t string_value(struct schema *c, const struct view *v, int32_t next)
 {
-    const struct json *pattern = gram_schema_one(c, v, "pattern"), *format = gram_schema_one(c, v, "format");
-    int min = gram_schema_count(c, v, "minLength", 1, 0), max = gram_schema_count(c, v, "maxLength", 0, -1);
+    const struct json *pattern = gram_schema_one(c, v, "pattern"),
+                      *format = gram_schema_one(c, v, "format");
+    int min = gram_schema_count(c, v, "minLength", 1, 0),
+        max = gram_schema_count(c, v, "maxLength", 0, -1);
     if (max >= 0 && max < min) {
         gram_fail(c->g, ERR_INVALID, "JSON schema: maxLength %d is below minLength %d", max, min);
     }
@@ -157,7 +193,8 @@ static int32_t string_value(struct schema *c, const struct view *v, int32_t next
                            "together with minLength or maxLength is not supported");
     }
     int32_t close = gram_bytes(c->g, "\"", 1, next);
-    return gram_bytes(c->g, "\"", 1, gram_regex(c->g, re, strlen(re), GRAM_TEXT_IN_JSON, search, close));
+    return gram_bytes(c->g, "\"", 1,
+                      gram_regex(c->g, re, strlen(re), GRAM_TEXT_IN_JSON, search, close));
 }
 
 /* ---- numbers ---- */
@@ -186,7 +223,8 @@ struct bound {
     char text[96];
 };
 
-static void take_bound(struct schema *c, struct bound *b, const struct json *v, int exclusive, int upper, const char *name)
+static void take_bound(struct schema *c, struct bound *b, const struct json *v, int exclusive,
+                       int upper, const char *name)
 {
     if (v == NULL || gram_failed(c->g)) {
         return;
@@ -243,7 +281,8 @@ static int32_t number_value(struct schema *c, const struct view *v, int integer,
 
 static int32_t array_value(struct schema *c, const struct view *v, int32_t next)
 {
-    static const char *const refused[] = {"contains", "minContains", "maxContains", "unevaluatedItems"};
+    static const char *const refused[] = {"contains", "minContains", "maxContains",
+                                          "unevaluatedItems"};
     struct gram *g = c->g;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         const struct json *k = gram_schema_one(c, v, refused[i]);
@@ -252,7 +291,8 @@ static int32_t array_value(struct schema *c, const struct view *v, int32_t next)
         }
     }
     const struct json *prefix = gram_schema_one(c, v, "prefixItems"), *items = NULL;
-    int min = gram_schema_count(c, v, "minItems", 1, 0), max = gram_schema_count(c, v, "maxItems", 0, -1);
+    int min = gram_schema_count(c, v, "minItems", 1, 0),
+        max = gram_schema_count(c, v, "maxItems", 0, -1);
     const struct json *unique = gram_schema_one(c, v, "uniqueItems");
     if (unique != NULL && json_bool(unique) && (max < 0 || max > 1)) {
         gram_schema_refuse(c, "uniqueItems", "is not supported");
@@ -279,13 +319,15 @@ static int32_t array_value(struct schema *c, const struct view *v, int32_t next)
     }
     int n_prefix = prefix != NULL ? (int)json_length(prefix) : 0;
     if (prefix != NULL && (json_type(prefix) != JSON_ARRAY || n_prefix > 1000)) {
-        gram_fail(g, ERR_INVALID, "JSON schema: prefixItems must be a list of at most 1000 schemas");
+        gram_fail(g, ERR_INVALID,
+                  "JSON schema: prefixItems must be a list of at most 1000 schemas");
     }
     if (rest.never) {
         max = max < 0 || max > n_prefix ? n_prefix : max;
     }
     if (gram_failed(g) || (max >= 0 && max < min)) {
-        gram_fail(g, ERR_INVALID, "JSON schema: no array has at least %d and at most %d items", min, max);
+        gram_fail(g, ERR_INVALID, "JSON schema: no array has at least %d and at most %d items", min,
+                  max);
         return next;
     }
     int32_t close = space(c, gram_bytes(g, "]", 1, next));
@@ -296,7 +338,8 @@ static int32_t array_value(struct schema *c, const struct view *v, int32_t next)
         gram_rule_set(g, rule, value_of(c, &rest, GRAM_STATE_RETURN));
         int32_t more = gram_schema_comma(c, gram_call(g, rule, GRAM_STATE_RETURN));
         if (n_prefix == 0) { /* the first item has no comma */
-            int32_t tail = gram_repeat(g, more, rest_min > 0 ? rest_min - 1 : 0, rest_max < 0 ? -1 : rest_max - 1, close);
+            int32_t tail = gram_repeat(g, more, rest_min > 0 ? rest_min - 1 : 0,
+                                       rest_max < 0 ? -1 : rest_max - 1, close);
             after = gram_call(g, rule, tail);
             after = rest_min > 0 ? after : gram_alt2(g, after, close);
         } else {
@@ -337,9 +380,11 @@ static int32_t key_text(struct schema *c, const char *key, size_t n, int32_t nex
     return entry;
 }
 
-/* A key that is none of the declared ones: their trie, left where a character differs. Escapes are not used in such keys,
- * so no other spelling of a declared name slips through. keys are sorted; all begin with the same `at` bytes. */
-static int32_t other_key(struct schema *c, const struct property **keys, int n, size_t at, int32_t close)
+/* A key that is none of the declared ones: their trie, left where a character differs. Escapes are
+ * not used in such keys, so no other spelling of a declared name slips through. keys are sorted;
+ * all begin with the same `at` bytes. */
+static int32_t other_key(struct schema *c, const struct property **keys, int n, size_t at,
+                         int32_t close)
 {
     struct gram *g = c->g;
     struct gram_range used[256];
@@ -367,7 +412,8 @@ static int32_t other_key(struct schema *c, const struct property **keys, int n, 
         i = m;
     }
     struct gram_range free_chars[270];
-    int n_free = gram_ranges_subtract(plain_chars, 4, used, gram_ranges_normalize(used, n_used), free_chars);
+    int n_free =
+        gram_ranges_subtract(plain_chars, 4, used, gram_ranges_normalize(used, n_used), free_chars);
     int32_t tail = gram_repeat(g, gram_class_body(g, plain_chars, 4), 0, -1, close);
     alt[count++] = gram_chars(g, free_chars, n_free, tail);
     if (!ends_here) {
@@ -378,7 +424,8 @@ static int32_t other_key(struct schema *c, const struct property **keys, int n, 
 
 static int by_key(const void *a, const void *b)
 {
-    const struct property *x = *(const struct property *const *)a, *y = *(const struct property *const *)b;
+    const struct property *x = *(const struct property *const *)a,
+                          *y = *(const struct property *const *)b;
     int d = memcmp(x->key, y->key, x->n < y->n ? x->n : y->n);
     return d != 0 ? d : (x->n < y->n ? -1 : x->n > y->n);
 }
@@ -386,11 +433,11 @@ static int by_key(const void *a, const void *b)
 struct object {
     struct property *props;
     int n;
-    struct view extra;         /* schema of members that are not declared */
+    struct view extra; /* schema of members that are not declared */
     int extra_allowed;
-    const char *key_pattern;   /* patternProperties: their keys */
-    const struct json *names;  /* propertyNames */
-    int closed;                /* unevaluatedProperties false */
+    const char *key_pattern;  /* patternProperties: their keys */
+    const struct json *names; /* propertyNames */
+    int closed;               /* unevaluatedProperties false */
     int min, max;
 };
 
@@ -401,7 +448,9 @@ static int32_t extra_member(struct schema *c, const struct object *o)
     int32_t value = colon(c, value_of(c, &o->extra, GRAM_STATE_RETURN));
     int32_t close = gram_bytes(g, "\"", 1, value);
     if (o->key_pattern != NULL) {
-        return gram_bytes(g, "\"", 1, gram_regex(g, o->key_pattern, strlen(o->key_pattern), GRAM_TEXT_IN_JSON, 1, close));
+        return gram_bytes(
+            g, "\"", 1,
+            gram_regex(g, o->key_pattern, strlen(o->key_pattern), GRAM_TEXT_IN_JSON, 1, close));
     }
     if (o->names != NULL) {
         struct view names = {0};
@@ -453,19 +502,25 @@ static void require_names(struct schema *c, struct object *o, const struct json 
     }
     for (size_t k = 0; k < json_length(req); k++) {
         size_t n = 0;
-        const char *key = json_type(json_at(req, k)) == JSON_STRING ? json_string(json_at(req, k), &n) : NULL;
+        const char *key =
+            json_type(json_at(req, k)) == JSON_STRING ? json_string(json_at(req, k), &n) : NULL;
         if (key == NULL) {
             gram_fail(c->g, ERR_INVALID, "JSON schema: required must be a list of strings");
             return;
         }
         struct property *p = find_property(o, key, n);
         if (p == NULL && (p = add_property(c, o, key, n)) != NULL) {
-            p->view = o->extra; /* required but not declared: a member that additionalProperties describes */
+            p->view = o->extra; /* required but not declared: a member that additionalProperties
+                                   describes */
             if (o->key_pattern != NULL) {
-                gram_schema_refuse(c, "required", "of a name outside properties beside patternProperties is not supported");
+                gram_schema_refuse(
+                    c, "required",
+                    "of a name outside properties beside patternProperties is not supported");
             }
             if (o->extra.never || (o->closed && o->extra.n == 0)) {
-                gram_fail(c->g, ERR_INVALID, "JSON schema: required property '%.60s' is not allowed by the schema", key);
+                gram_fail(c->g, ERR_INVALID,
+                          "JSON schema: required property '%.60s' is not allowed by the schema",
+                          key);
             }
         }
         if (p != NULL) {
@@ -492,7 +547,8 @@ static void collect_properties(struct schema *c, const struct view *v, struct ob
     }
     for (int i = 0; i < v->n && !gram_failed(c->g); i++) {
         require_names(c, o, json_get(v->schema[i], "required"));
-        /* A member that another one asks for is simply always written, if anything may ask for it. */
+        /* A member that another one asks for is simply always written, if anything may ask for it.
+         */
         const struct json *deps = json_get(v->schema[i], "dependentRequired"), *names;
         const char *key;
         size_t it = 0, n;
@@ -510,7 +566,8 @@ static void collect_extra(struct schema *c, const struct view *v, struct object 
     o->extra_allowed = 0;
     for (int i = 0; i < v->n; i++) {
         const struct json *s = v->schema[i];
-        const struct json *add = json_get(s, "additionalProperties"), *pats = json_get(s, "patternProperties");
+        const struct json *add = json_get(s, "additionalProperties"),
+                          *pats = json_get(s, "patternProperties");
         const struct json *props = json_get(s, "properties");
         declared |= props != NULL && json_length(props) > 0;
         if (add != NULL) {
@@ -522,7 +579,8 @@ static void collect_extra(struct schema *c, const struct view *v, struct object 
             size_t it = 0, n;
             const struct json *sub;
             if (json_length(pats) > 1 || o->key_pattern != NULL) {
-                gram_schema_refuse(c, "patternProperties", "with more than one pattern is not supported");
+                gram_schema_refuse(c, "patternProperties",
+                                   "with more than one pattern is not supported");
             }
             (void)json_next(pats, &it, &o->key_pattern, &n, &sub);
             o->extra = (struct view){0};
@@ -530,10 +588,14 @@ static void collect_extra(struct schema *c, const struct view *v, struct object 
         }
     }
     if (v->n > 1 && n_lists > 0) {
-        /* additionalProperties looks only at the properties beside it, not at those that allOf or $ref bring. */
+        /* additionalProperties looks only at the properties beside it, not at those that allOf or
+         * $ref bring. */
         for (int i = 0; i < v->n; i++) {
-            if (json_get(v->schema[i], "additionalProperties") == NULL && json_get(v->schema[i], "properties") != NULL) {
-                gram_schema_refuse(c, "additionalProperties", "beside allOf, anyOf or $ref with other properties is not supported");
+            if (json_get(v->schema[i], "additionalProperties") == NULL &&
+                json_get(v->schema[i], "properties") != NULL) {
+                gram_schema_refuse(
+                    c, "additionalProperties",
+                    "beside allOf, anyOf or $ref with other properties is not supported");
             }
         }
     }
@@ -560,7 +622,9 @@ static int32_t members(struct schema *c, struct object *o, int32_t next)
         int32_t again = gram_schema_comma(c, gram_call(g, rule, GRAM_STATE_RETURN));
         if (max != 0) {
             more = gram_repeat(g, again, 0, -1, close);
-            first = gram_call(g, rule, gram_repeat(g, again, min > 0 ? min - 1 : 0, max < 0 ? -1 : max - 1, close));
+            first = gram_call(
+                g, rule,
+                gram_repeat(g, again, min > 0 ? min - 1 : 0, max < 0 ? -1 : max - 1, close));
             first = min > 0 ? first : gram_alt2(g, first, close);
         }
     }
@@ -568,12 +632,14 @@ static int32_t members(struct schema *c, struct object *o, int32_t next)
         struct property *p = &o->props[i];
         if (p->view.never) {
             if (p->required) {
-                gram_fail(g, ERR_INVALID, "JSON schema: required property '%.60s' can have no value", p->key);
+                gram_fail(g, ERR_INVALID,
+                          "JSON schema: required property '%.60s' can have no value", p->key);
             }
             continue;
         }
         int rule = gram_rule_new(g);
-        gram_rule_set(g, rule, key_text(c, p->key, p->n, colon(c, value_of(c, &p->view, GRAM_STATE_RETURN))));
+        gram_rule_set(
+            g, rule, key_text(c, p->key, p->n, colon(c, value_of(c, &p->view, GRAM_STATE_RETURN))));
         int32_t then = more;
         more = gram_schema_comma(c, gram_call(g, rule, then));
         int32_t begin = gram_call(g, rule, then);
@@ -620,7 +686,8 @@ static int32_t object_value(struct schema *c, const struct view *v, int32_t next
         }
     }
     if (o.names != NULL && o.n > 0) {
-        gram_schema_refuse(c, "propertyNames", "together with properties or required is not supported");
+        gram_schema_refuse(c, "propertyNames",
+                           "together with properties or required is not supported");
     }
     if (o.n > 0 && (required < o.min || (o.max >= 0 && (o.n > o.max || o.extra_allowed)))) {
         gram_schema_refuse(c, required < o.min ? "minProperties" : "maxProperties",
@@ -646,8 +713,9 @@ static int32_t any_value(struct schema *c, int32_t next)
         c->any_rule = gram_rule_new(g);
         int32_t r = GRAM_STATE_RETURN;
         struct gram_number number = {.max_fraction = MAX_FRACTION};
-        int32_t alt[7] = {gram_bytes(g, "null", 4, r), gram_bytes(g, "true", 4, r), gram_bytes(g, "false", 5, r),
-                          any_string(c, 0, -1, r),     gram_number(g, &number, r),  array_value(c, &empty, r),
+        int32_t alt[7] = {gram_bytes(g, "null", 4, r),  gram_bytes(g, "true", 4, r),
+                          gram_bytes(g, "false", 5, r), any_string(c, 0, -1, r),
+                          gram_number(g, &number, r),   array_value(c, &empty, r),
                           object_value(c, &empty, r)};
         gram_rule_set(g, c->any_rule, gram_alt(g, alt, 7));
     }
@@ -668,9 +736,12 @@ static int32_t literal(struct schema *c, const struct json *value, int32_t next)
 
 static int type_bit(const char *name)
 {
-    static const struct { const char *name; int bit; } types[] = {
-        {"null", T_NULL},     {"boolean", T_BOOL}, {"object", T_OBJECT},  {"array", T_ARRAY},
-        {"number", T_NUMBER}, {"string", T_STRING}, {"integer", T_INTEGER}};
+    static const struct {
+        const char *name;
+        int bit;
+    } types[] = {{"null", T_NULL},      {"boolean", T_BOOL},  {"object", T_OBJECT},
+                 {"array", T_ARRAY},    {"number", T_NUMBER}, {"string", T_STRING},
+                 {"integer", T_INTEGER}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (strcmp(name, types[i].name) == 0) {
             return types[i].bit;
@@ -693,8 +764,9 @@ static int allowed_types(struct schema *c, const struct view *v)
             const struct json *name = list ? json_at(t, k) : t;
             int bit = json_type(name) == JSON_STRING ? type_bit(json_string(name, NULL)) : 0;
             if (bit == 0) {
-                gram_fail(c->g, ERR_INVALID, "JSON schema: type must be one of null, boolean, object, array, number, "
-                                             "integer, string, or a list of them");
+                gram_fail(c->g, ERR_INVALID,
+                          "JSON schema: type must be one of null, boolean, object, array, number, "
+                          "integer, string, or a list of them");
                 return 0;
             }
             mask |= bit;
@@ -708,7 +780,8 @@ static int allowed_types(struct schema *c, const struct view *v)
 
 static int type_of_json(const struct json *v)
 {
-    static const int bits[] = {T_NULL, T_BOOL, T_INTEGER | T_NUMBER, T_NUMBER, T_STRING, T_ARRAY, T_OBJECT};
+    static const int bits[] = {T_NULL,  T_BOOL,  T_INTEGER | T_NUMBER, T_NUMBER, T_STRING,
+                               T_ARRAY, T_OBJECT};
     return bits[json_type(v)];
 }
 
@@ -728,8 +801,9 @@ static int32_t enumerated(struct schema *c, const struct view *v, int types, int
     int count = 0;
     for (size_t k = 0; alt != NULL && k < n && !gram_failed(c->g); k++) {
         const struct json *value = is_const ? list : json_at(list, k);
-        int t = type_of_json(value), ok = (t & types) != 0 || ((types & T_INTEGER) && t == T_NUMBER &&
-                                                               json_double(value) == (double)(int64_t)json_double(value));
+        int t = type_of_json(value),
+            ok = (t & types) != 0 || ((types & T_INTEGER) && t == T_NUMBER &&
+                                      json_double(value) == (double)(int64_t)json_double(value));
         for (int i = 0; i < v->n && ok; i++) {
             ok = gram_schema_has_value(v->schema[i], value);
         }
@@ -738,7 +812,8 @@ static int32_t enumerated(struct schema *c, const struct view *v, int types, int
         }
     }
     if (count == 0) {
-        gram_fail(c->g, ERR_INVALID, "JSON schema: no value of enum or const is allowed by the rest of the schema");
+        gram_fail(c->g, ERR_INVALID,
+                  "JSON schema: no value of enum or const is allowed by the rest of the schema");
     } else {
         entry = gram_alt(c->g, alt, count);
     }
@@ -758,15 +833,19 @@ static int has_any(const struct view *v, const char *const *names, int n)
     return 0;
 }
 
-/* Without a type, keywords of one kind of value choose that kind: a subset of what the schema allows. */
+/* Without a type, keywords of one kind of value choose that kind: a subset of what the schema
+ * allows. */
 static int implied_types(const struct view *v)
 {
-    static const char *const object[] = {"properties", "required", "additionalProperties", "patternProperties",
-                                         "propertyNames", "minProperties", "maxProperties", "dependentRequired",
-                                         "dependentSchemas", "dependencies", "unevaluatedProperties"};
-    static const char *const array[] = {"items", "prefixItems", "minItems", "maxItems", "uniqueItems", "contains",
+    static const char *const object[] = {
+        "properties",       "required",      "additionalProperties", "patternProperties",
+        "propertyNames",    "minProperties", "maxProperties",        "dependentRequired",
+        "dependentSchemas", "dependencies",  "unevaluatedProperties"};
+    static const char *const array[] = {"items",           "prefixItems",     "minItems",
+                                        "maxItems",        "uniqueItems",     "contains",
                                         "additionalItems", "unevaluatedItems"};
-    static const char *const number[] = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
+    static const char *const number[] = {"minimum", "maximum", "exclusiveMinimum",
+                                         "exclusiveMaximum", "multipleOf"};
     static const char *const string[] = {"minLength", "maxLength", "pattern", "format"};
     return (has_any(v, object, 11) ? T_OBJECT : 0) | (has_any(v, array, 8) ? T_ARRAY : 0) |
            (has_any(v, number, 5) ? T_NUMBER : 0) | (has_any(v, string, 4) ? T_STRING : 0);
@@ -785,7 +864,9 @@ static int32_t alternatives(struct schema *c, const struct view *v, int at, int3
         return next;
     }
     if (strcmp(name, "oneOf") == 0 && !gram_schema_disjoint(c, list)) {
-        gram_schema_refuse(c, "oneOf", "is supported only when its schemas exclude each other by type, const or enum");
+        gram_schema_refuse(
+            c, "oneOf",
+            "is supported only when its schemas exclude each other by type, const or enum");
         return next;
     }
     int32_t *alt = malloc(sizeof *alt * n), entry = next;
@@ -831,7 +912,8 @@ static int32_t typed_value(struct schema *c, const struct view *v, int types, in
         alt[count++] = object_value(c, v, next);
     }
     if (count == 0) {
-        gram_fail(g, ERR_INVALID, "JSON schema: no type is left that all parts of the schema allow");
+        gram_fail(g, ERR_INVALID,
+                  "JSON schema: no type is left that all parts of the schema allow");
         return next;
     }
     return gram_failed(g) ? next : gram_alt(g, alt, count);
@@ -857,7 +939,8 @@ static int32_t value_of(struct schema *c, const struct view *v, int32_t next)
         return next;
     }
     int32_t entry = next;
-    int types = allowed_types(c, v), at = gram_schema_next_choice(v), has_values = 0, has_type = v->types != 0;
+    int types = allowed_types(c, v), at = gram_schema_next_choice(v), has_values = 0,
+        has_type = v->types != 0;
     struct view with_owner = *v;
     for (int i = 0; i < v->n; i++) {
         gram_schema_check_keywords(c, v->schema[i]);
@@ -875,7 +958,8 @@ static int32_t value_of(struct schema *c, const struct view *v, int32_t next)
         entry = enumerated(c, &with_owner, types, next);
     } else {
         int implied = has_type ? 0 : implied_types(v);
-        entry = !has_type && implied == 0 ? any_value(c, next) : typed_value(c, v, implied ? implied : types, next);
+        entry = !has_type && implied == 0 ? any_value(c, next)
+                                          : typed_value(c, v, implied ? implied : types, next);
     }
     c->depth--;
     return entry;
@@ -893,7 +977,8 @@ void gram_schema_define_rule(struct schema *c, const struct json *target, int ru
     c->depth = depth;
 }
 
-static int32_t run(struct gram *g, const struct json *root, const struct grammar_options *o, int object_only)
+static int32_t run(struct gram *g, const struct json *root, const struct grammar_options *o,
+                   int object_only)
 {
     struct schema c = {.g = g, .o = o, .root = root, .char_body = -1, .any_rule = -1};
     struct view v = {.types = object_only ? T_OBJECT : 0};
@@ -906,7 +991,8 @@ static int32_t run(struct gram *g, const struct json *root, const struct grammar
         if (root != NULL) {
             gram_schema_add(&c, &v, root);
         }
-        entry = object_only ? object_value(&c, &v, GRAM_STATE_RETURN) : value_of(&c, &v, GRAM_STATE_RETURN);
+        entry = object_only ? object_value(&c, &v, GRAM_STATE_RETURN)
+                            : value_of(&c, &v, GRAM_STATE_RETURN);
     }
     map_free(c.rules);
     arena_fini(&c.arena);

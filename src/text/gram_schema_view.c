@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking at JSON schemas: $ref and allOf, keywords over the schemas of a view, equality of values, and whether the
- * branches of a oneOf exclude each other. */
+/* Looking at JSON schemas: $ref and allOf, keywords over the schemas of a view, equality of values,
+ * and whether the branches of a oneOf exclude each other. */
 #include "text/gram_schema.h"
 
 #include "base/utf8.h"
@@ -9,17 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_REF_CHAIN 32  /* $refs followed one after the other to reach a schema */
-#define MAX_RULE_NEST 128 /* rules that are being built at the same time */
+#define MAX_REF_CHAIN   32  /* $refs followed one after the other to reach a schema */
+#define MAX_RULE_NEST   128 /* rules that are being built at the same time */
 #define MAX_EQUAL_DEPTH 64
 
 /* Keywords that constrain nothing. */
 static const char *const annotations[] = {
-    "$schema", "$id",      "$comment",  "$defs",      "definitions", "$anchor",         "title",           "description",
-    "default", "examples", "example",   "deprecated", "readOnly",    "writeOnly",       "contentEncoding", "contentMediaType",
-    "id",      "$vocabulary", "contentSchema"};
+    "$schema",          "$id",        "$comment",    "$defs",        "definitions",
+    "$anchor",          "title",      "description", "default",      "examples",
+    "example",          "deprecated", "readOnly",    "writeOnly",    "contentEncoding",
+    "contentMediaType", "id",         "$vocabulary", "contentSchema"};
 
-static const char *const refused[] = {"not", "if", "then", "else", "$dynamicRef", "$recursiveRef", "$dynamicAnchor"};
+static const char *const refused[] = {
+    "not", "if", "then", "else", "$dynamicRef", "$recursiveRef", "$dynamicAnchor"};
 
 static int is_in(const char *key, const char *const *list, size_t n)
 {
@@ -35,7 +37,8 @@ static int is_in(const char *key, const char *const *list, size_t n)
 
 /* ---- $ref ---- */
 
-/* One step of a JSON pointer: ~1 is /, ~0 is ~, %XX a byte. Returns the length written, -1 when it is malformed. */
+/* One step of a JSON pointer: ~1 is /, ~0 is ~, %XX a byte. Returns the length written, -1 when it
+ * is malformed. */
 static int unescape(const char *s, size_t n, char *out, size_t size)
 {
     size_t w = 0;
@@ -66,7 +69,8 @@ static const struct json *resolve(struct schema *c, const struct json *ref)
     const char *s = json_type(ref) == JSON_STRING ? json_string(ref, NULL) : "";
     const struct json *at = c->root;
     if (s[0] != '#' || (s[1] != 0 && s[1] != '/')) {
-        gram_fail(c->g, ERR_UNSUPPORTED, "JSON schema: $ref '%.80s' is not supported (only '#' and '#/…' are)", s);
+        gram_fail(c->g, ERR_UNSUPPORTED,
+                  "JSON schema: $ref '%.80s' is not supported (only '#' and '#/…' are)", s);
         return NULL;
     }
     for (const char *p = s + 1; *p == '/';) {
@@ -128,7 +132,8 @@ static void add(struct schema *c, struct view *v, const struct json *schema, int
             return;
         }
         if (chain >= MAX_REF_CHAIN) {
-            gram_fail(c->g, ERR_INVALID, "JSON schema: a chain of $refs is endless or longer than %d", MAX_REF_CHAIN);
+            gram_fail(c->g, ERR_INVALID,
+                      "JSON schema: a chain of $refs is endless or longer than %d", MAX_REF_CHAIN);
             return;
         }
         add(c, v, target, chain + 1);
@@ -137,7 +142,8 @@ static void add(struct schema *c, struct view *v, const struct json *schema, int
         }
     }
     if (v->n == VIEW_MAX) {
-        gram_fail(c->g, ERR_TOO_LARGE, "JSON schema: more than %d schemas apply to one value", VIEW_MAX);
+        gram_fail(c->g, ERR_TOO_LARGE, "JSON schema: more than %d schemas apply to one value",
+                  VIEW_MAX);
         return;
     }
     v->done[v->n] = 0;
@@ -175,12 +181,14 @@ int gram_schema_shared_rule(struct schema *c, const struct view *v)
         return (int)known - 1;
     }
     int rule = gram_rule_new(c->g);
-    if (gram_failed(c->g) || map_put(c->rules, &target, sizeof target, (void *)(uintptr_t)(rule + 1)) != 0) {
+    if (gram_failed(c->g) ||
+        map_put(c->rules, &target, sizeof target, (void *)(uintptr_t)(rule + 1)) != 0) {
         gram_fail(c->g, ERR_NOMEM, "out of memory while compiling a JSON schema");
         return rule;
     }
     if (++c->n_open_rules > MAX_RULE_NEST) {
-        gram_fail(c->g, ERR_TOO_LARGE, "JSON schema: more than %d $refs are nested in each other", MAX_RULE_NEST);
+        gram_fail(c->g, ERR_TOO_LARGE, "JSON schema: more than %d $refs are nested in each other",
+                  MAX_RULE_NEST);
     } else {
         gram_schema_define_rule(c, target, rule);
     }
@@ -195,7 +203,8 @@ static int equal(const struct json *a, const struct json *b, int depth)
     enum json_type ta = json_type(a), tb = json_type(b);
     int numbers = (ta == JSON_INT || ta == JSON_DOUBLE) && (tb == JSON_INT || tb == JSON_DOUBLE);
     if (numbers) {
-        return ta == JSON_INT && tb == JSON_INT ? json_int(a) == json_int(b) : json_double(a) == json_double(b);
+        return ta == JSON_INT && tb == JSON_INT ? json_int(a) == json_int(b)
+                                                : json_double(a) == json_double(b);
     }
     if (ta != tb || depth > MAX_EQUAL_DEPTH) {
         return 0;
@@ -252,13 +261,16 @@ void gram_schema_only_values(struct schema *c, const struct json *schema)
     size_t it = 0, n;
     const char *key;
     const struct json *value, *list = json_get(schema, "enum");
-    if (list != NULL && (json_type(list) != JSON_ARRAY || json_length(list) == 0 || json_length(list) > 10000)) {
+    if (list != NULL &&
+        (json_type(list) != JSON_ARRAY || json_length(list) == 0 || json_length(list) > 10000)) {
         gram_fail(c->g, ERR_INVALID, "JSON schema: enum must be a list of 1 to 10000 values");
     }
-    static const char *const beside[] = {"enum", "const", "type", "$ref", "allOf", "anyOf", "oneOf", "format"};
+    static const char *const beside[] = {"enum",  "const", "type",  "$ref",
+                                         "allOf", "anyOf", "oneOf", "format"};
     while (json_next(schema, &it, &key, &n, &value)) {
         if (!is_in(key, beside, COUNT(beside)) && !is_in(key, annotations, COUNT(annotations))) {
-            gram_fail(c->g, ERR_UNSUPPORTED, "JSON schema: keyword '%.60s' together with enum or const is not supported",
+            gram_fail(c->g, ERR_UNSUPPORTED,
+                      "JSON schema: keyword '%.60s' together with enum or const is not supported",
                       key);
         }
     }
@@ -281,14 +293,16 @@ const struct json *gram_schema_one(struct schema *c, const struct view *v, const
     for (int i = 0; i < v->n; i++) {
         const struct json *value = json_get(v->schema[i], keyword);
         if (value != NULL && found != NULL && !equal(value, found, 0)) {
-            gram_schema_refuse(c, keyword, "in several schemas that apply to the same value is not supported");
+            gram_schema_refuse(c, keyword,
+                               "in several schemas that apply to the same value is not supported");
         }
         found = value != NULL ? value : found;
     }
     return found;
 }
 
-int gram_schema_count(struct schema *c, const struct view *v, const char *keyword, int want_max, int absent)
+int gram_schema_count(struct schema *c, const struct view *v, const char *keyword, int want_max,
+                      int absent)
 {
     int found = absent, seen = 0;
     for (int i = 0; i < v->n; i++) {
@@ -296,13 +310,17 @@ int gram_schema_count(struct schema *c, const struct view *v, const char *keywor
         if (value == NULL) {
             continue;
         }
-        double d = json_type(value) == JSON_INT || json_type(value) == JSON_DOUBLE ? json_double(value) : -1;
+        double d = json_type(value) == JSON_INT || json_type(value) == JSON_DOUBLE
+                       ? json_double(value)
+                       : -1;
         if (!(d >= 0) || d != (double)(int64_t)d) {
-            gram_fail(c->g, ERR_INVALID, "JSON schema: %s must be a whole number, 0 or more", keyword);
+            gram_fail(c->g, ERR_INVALID, "JSON schema: %s must be a whole number, 0 or more",
+                      keyword);
             return absent;
         }
         if (d > GRAM_MAX_REPEAT) {
-            gram_fail(c->g, ERR_UNSUPPORTED, "JSON schema: %s is too large (at most %d)", keyword, GRAM_MAX_REPEAT);
+            gram_fail(c->g, ERR_UNSUPPORTED, "JSON schema: %s is too large (at most %d)", keyword,
+                      GRAM_MAX_REPEAT);
             return absent;
         }
         if (!seen || (want_max ? (int)d > found : (int)d < found)) {
@@ -328,20 +346,26 @@ int gram_schema_next_choice(const struct view *v)
 
 static const struct json *target_of(struct schema *c, const struct json *schema)
 {
-    for (int i = 0; i < MAX_REF_CHAIN && json_type(schema) == JSON_OBJECT && json_get(schema, "$ref") != NULL; i++) {
+    for (int i = 0;
+         i < MAX_REF_CHAIN && json_type(schema) == JSON_OBJECT && json_get(schema, "$ref") != NULL;
+         i++) {
         schema = resolve(c, json_get(schema, "$ref"));
     }
     return schema;
 }
 
-/* Bit set of JSON types (by enum json_type; numbers are one) a schema allows, from type, const and enum. */
+/* Bit set of JSON types (by enum json_type; numbers are one) a schema allows, from type, const and
+ * enum. */
 static unsigned types_of(const struct json *schema)
 {
     const struct json *type = json_get(schema, "type"), *values = json_get(schema, "enum");
     const struct json *one = json_get(schema, "const");
-    static const struct { const char *name; enum json_type type; } names[] = {
-        {"null", JSON_NULL}, {"boolean", JSON_BOOL}, {"integer", JSON_INT}, {"number", JSON_INT},
-        {"string", JSON_STRING}, {"array", JSON_ARRAY}, {"object", JSON_OBJECT}};
+    static const struct {
+        const char *name;
+        enum json_type type;
+    } names[] = {{"null", JSON_NULL},    {"boolean", JSON_BOOL},  {"integer", JSON_INT},
+                 {"number", JSON_INT},   {"string", JSON_STRING}, {"array", JSON_ARRAY},
+                 {"object", JSON_OBJECT}};
     unsigned mask = type == NULL ? ~0u : 0, value_mask = 0;
     int list = json_type(type) == JSON_ARRAY;
     for (size_t k = 0; type != NULL && k < (list ? json_length(type) : 1); k++) {
@@ -384,7 +408,8 @@ static int requires(const struct json *schema, const char *key)
 {
     const struct json *req = json_get(schema, "required");
     for (size_t i = 0; req != NULL && i < json_length(req); i++) {
-        if (json_type(json_at(req, i)) == JSON_STRING && strcmp(json_string(json_at(req, i), NULL), key) == 0) {
+        if (json_type(json_at(req, i)) == JSON_STRING &&
+            strcmp(json_string(json_at(req, i), NULL), key) == 0) {
             return 1;
         }
     }
@@ -419,10 +444,13 @@ int gram_schema_disjoint(struct schema *c, const struct json *list)
 {
     for (size_t i = 0; i < json_length(list); i++) {
         for (size_t k = i + 1; k < json_length(list) && !gram_failed(c->g); k++) {
-            const struct json *a = target_of(c, json_at(list, i)), *b = target_of(c, json_at(list, k));
-            int never = (json_type(a) == JSON_BOOL && !json_bool(a)) || (json_type(b) == JSON_BOOL && !json_bool(b));
+            const struct json *a = target_of(c, json_at(list, i)),
+                              *b = target_of(c, json_at(list, k));
+            int never = (json_type(a) == JSON_BOOL && !json_bool(a)) ||
+                        (json_type(b) == JSON_BOOL && !json_bool(b));
             if (!never && (a == NULL || b == NULL ||
-                           ((types_of(a) & types_of(b)) != 0 && !values_exclude(a, b) && !members_exclude(c, a, b)))) {
+                           ((types_of(a) & types_of(b)) != 0 && !values_exclude(a, b) &&
+                            !members_exclude(c, a, b)))) {
                 return 0;
             }
         }

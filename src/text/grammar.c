@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Running a grammar: configurations, their transitions, and token masks.
  *
- * A stack item is (state, count, parent item); a configuration is the set of stack tops that wait for a byte, plus
- * whether the whole output may end here. Both are interned, so equal ones have equal numbers, transitions are found in
- * a hash table after their first use, and a mask is computed once per configuration.
+ * A stack item is (state, count, parent item); a configuration is the set of stack tops that wait
+ * for a byte, plus whether the whole output may end here. Both are interned, so equal ones have
+ * equal numbers, transitions are found in a hash table after their first use, and a mask is
+ * computed once per configuration.
  *
- * The mask walk goes over the vocabulary's byte trie (tokens sorted by their bytes, stored in preorder) and drops a whole
- * subtree when the configuration dies. Where a configuration repeats one character class (the inside of a JSON string),
- * nearly every token would survive; those that consist of such characters only come from masks precomputed per class
- * and by number of characters, and the walk skips them. */
+ * The mask walk goes over the vocabulary's byte trie (tokens sorted by their bytes, stored in
+ * preorder) and drops a whole subtree when the configuration dies. Where a configuration repeats
+ * one character class (the inside of a JSON string), nearly every token would survive; those that
+ * consist of such characters only come from masks precomputed per class and by number of
+ * characters, and the walk skips them. */
 #include "text/grammar.h"
 
 #include "base/hash.h"
@@ -20,13 +22,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_ITEMS 2000000    /* stack items of one grammar */
-#define MAX_CONFIGS 400000   /* configurations of one grammar */
-#define MAX_CONFIG_TOPS 4096 /* stack tops of one configuration */
-#define MAX_CLOSURE 200000   /* empty transitions of one step */
-#define MASK_CACHE 64        /* masks kept per grammar */
-#define CLASS_BUCKETS 24     /* masks by character count 1..24, then one for any count */
-#define NO_CONFIG (-1)
+#define MAX_ITEMS       2000000 /* stack items of one grammar */
+#define MAX_CONFIGS     400000  /* configurations of one grammar */
+#define MAX_CONFIG_TOPS 4096    /* stack tops of one configuration */
+#define MAX_CLOSURE     200000  /* empty transitions of one step */
+#define MASK_CACHE      64      /* masks kept per grammar */
+#define CLASS_BUCKETS   24      /* masks by character count 1..24, then one for any count */
+#define NO_CONFIG       (-1)
 
 /* ---- vocabulary ---- */
 
@@ -37,7 +39,8 @@ struct grammar_vocab {
     uint8_t *byte;      /* [n_nodes] */
     uint8_t *depth;     /* [n_nodes] 1-based: bytes up to and including this node */
     int32_t *end;       /* [n_nodes] first node after the subtree */
-    int32_t *tok_first; /* [n_nodes + 1] tokens that end at node i: tok[tok_first[i] .. tok_first[i + 1]) */
+    int32_t *tok_first; /* [n_nodes + 1] tokens that end at node i: tok[tok_first[i] .. tok_first[i
+                           + 1]) */
     int32_t *tok;
 };
 
@@ -67,7 +70,8 @@ static void fill_trie(struct grammar_vocab *v, const struct entry *es, int n)
     const struct entry *prev = NULL;
     for (int i = 0; i < n; i++) {
         size_t common = 0;
-        while (prev != NULL && common < prev->n && common < es[i].n && prev->s[common] == es[i].s[common]) {
+        while (prev != NULL && common < prev->n && common < es[i].n &&
+               prev->s[common] == es[i].s[common]) {
             common++;
         }
         while (depth > (int)common) {
@@ -90,7 +94,8 @@ static void fill_trie(struct grammar_vocab *v, const struct entry *es, int n)
     v->tok_first[v->n_nodes] = n_tok;
 }
 
-int grammar_vocab_open(struct grammar_vocab **out, const struct tokenizer *t, int vocab_size, struct err *e)
+int grammar_vocab_open(struct grammar_vocab **out, const struct tokenizer *t, int vocab_size,
+                       struct err *e)
 {
     struct grammar_vocab *v = calloc(1, sizeof *v);
     int n_ids = tokenizer_n_ids(t) < vocab_size ? tokenizer_n_ids(t) : vocab_size;
@@ -191,10 +196,14 @@ struct grammar {
     int32_t *tops;
     int n_tops, cap_tops;
     struct table item_table, config_table;
-    struct { uint64_t *key; int32_t *value; size_t mask, used; } steps; /* (config << 8 | byte) + 1 -> config */
+    struct {
+        uint64_t *key;
+        int32_t *value;
+        size_t mask, used;
+    } steps;        /* (config << 8 | byte) + 1 -> config */
     uint32_t *seen; /* [cap_items] closure epoch of each item */
     uint32_t epoch;
-    int32_t *work, *found; /* scratch of the closure */
+    int32_t *work, *found;       /* scratch of the closure */
     struct class_masks *classes; /* [g.n_classes], filled on first use */
     struct mask_entry cache[MASK_CACHE];
     uint64_t tick;
@@ -279,7 +288,8 @@ static int32_t intern_item(struct grammar *g, int32_t state, int32_t count, int3
 
 static size_t config_slot(const struct grammar *g, const int32_t *tops, int n, int accept)
 {
-    size_t i = (size_t)hash64(tops, (size_t)n * sizeof *tops, (uint64_t)accept) & g->config_table.mask;
+    size_t i =
+        (size_t)hash64(tops, (size_t)n * sizeof *tops, (uint64_t)accept) & g->config_table.mask;
     for (; g->config_table.slot[i] != 0; i = (i + 1) & g->config_table.mask) {
         const struct config *c = &g->configs[g->config_table.slot[i] - 1];
         if (c->n == n && c->accept == accept &&
@@ -304,8 +314,10 @@ static int intern_config(struct grammar *g, const int32_t *tops, int n, int acce
     if (g->config_table.slot[slot] != 0) {
         return g->config_table.slot[slot] - 1;
     }
-    if (reserve((void **)&g->configs, g->n_configs + 1, &g->cap_configs, sizeof *g->configs, MAX_CONFIGS) != 0 ||
-        reserve((void **)&g->tops, g->n_tops + n, &g->cap_tops, sizeof *g->tops, MAX_CONFIGS * 16) != 0) {
+    if (reserve((void **)&g->configs, g->n_configs + 1, &g->cap_configs, sizeof *g->configs,
+                MAX_CONFIGS) != 0 ||
+        reserve((void **)&g->tops, g->n_tops + n, &g->cap_tops, sizeof *g->tops,
+                MAX_CONFIGS * 16) != 0) {
         return NO_CONFIG;
     }
     memcpy(g->tops + g->n_tops, tops, (size_t)n * sizeof *tops);
@@ -325,7 +337,8 @@ struct closure {
 static void push(struct grammar *g, struct closure *c, int32_t state, int32_t count, int32_t parent)
 {
     int32_t i = intern_item(g, state, count, parent);
-    if (i < 0 || c->n_work >= MAX_CLOSURE || c->n_found >= MAX_CONFIG_TOPS || ++c->steps > MAX_CLOSURE) {
+    if (i < 0 || c->n_work >= MAX_CLOSURE || c->n_found >= MAX_CONFIG_TOPS ||
+        ++c->steps > MAX_CLOSURE) {
         c->failed = 1;
     } else if (g->seen[i] != g->epoch) {
         g->seen[i] = g->epoch;
@@ -349,7 +362,8 @@ static void close_over(struct grammar *g, struct closure *c)
             }
         } else if (s->kind == GRAM_CALL) {
             /* A call in tail position returns to the caller's caller: the stack does not grow. */
-            int32_t ret = s->next == GRAM_STATE_RETURN ? it.parent : intern_item(g, s->next, 0, it.parent);
+            int32_t ret =
+                s->next == GRAM_STATE_RETURN ? it.parent : intern_item(g, s->next, 0, it.parent);
             c->failed |= ret < 0;
             if (ret >= 0) {
                 push(g, c, g->g.rules[s->body], 0, ret);
@@ -377,7 +391,8 @@ static void close_over(struct grammar *g, struct closure *c)
 
 static int by_value(const void *a, const void *b)
 {
-    return *(const int32_t *)a < *(const int32_t *)b ? -1 : *(const int32_t *)a > *(const int32_t *)b;
+    return *(const int32_t *)a < *(const int32_t *)b ? -1
+                                                     : *(const int32_t *)a > *(const int32_t *)b;
 }
 
 static void begin(struct grammar *g, struct closure *c)
@@ -533,7 +548,8 @@ static struct class_masks *class_masks(struct grammar *g, int id)
                 continue;
             }
             m->max_chars = chars > m->max_chars ? chars : m->max_chars;
-            for (int b = chars <= CLASS_BUCKETS ? chars - 1 : CLASS_BUCKETS; b <= CLASS_BUCKETS; b++) {
+            for (int b = chars <= CLASS_BUCKETS ? chars - 1 : CLASS_BUCKETS; b <= CLASS_BUCKETS;
+                 b++) {
                 m->bucket[b][v->tok[k] / 32] |= 1u << (v->tok[k] % 32);
             }
         }
@@ -548,9 +564,11 @@ static struct class_masks *class_masks(struct grammar *g, int id)
     return m;
 }
 
-/* If a stack top is the start of a character class that a repeat repeats, ORs in the tokens that stay inside the
- * repeat. Returns the class masks when every such token can only be matched that way (so the walk may skip them). */
-static const struct class_masks *mask_repeats(struct grammar *g, const struct config *c, uint32_t *mask)
+/* If a stack top is the start of a character class that a repeat repeats, ORs in the tokens that
+ * stay inside the repeat. Returns the class masks when every such token can only be matched that
+ * way (so the walk may skip them). */
+static const struct class_masks *mask_repeats(struct grammar *g, const struct config *c,
+                                              uint32_t *mask)
 {
     const struct class_masks *only = NULL;
     int n_classes = 0, class_top = -1;
@@ -566,11 +584,14 @@ static const struct class_masks *mask_repeats(struct grammar *g, const struct co
         if (m == NULL) {
             continue;
         }
-        int room = r->max < 0 ? m->max_chars : r->max - parent.count + 1; /* characters, this one included */
+        int room = r->max < 0 ? m->max_chars
+                              : r->max - parent.count + 1; /* characters, this one included */
         room = room < m->max_chars ? room : m->max_chars;
-        /* The buckets tell counts up to CLASS_BUCKETS apart; between that and the longest token the walk decides. */
+        /* The buckets tell counts up to CLASS_BUCKETS apart; between that and the longest token the
+         * walk decides. */
         int exact = room >= m->max_chars || room <= CLASS_BUCKETS;
-        int k = room >= m->max_chars ? CLASS_BUCKETS : (room < CLASS_BUCKETS ? room : CLASS_BUCKETS) - 1;
+        int k = room >= m->max_chars ? CLASS_BUCKETS
+                                     : (room < CLASS_BUCKETS ? room : CLASS_BUCKETS) - 1;
         const uint32_t *b = m->bucket[k < 0 ? 0 : k];
         for (int w = 0; w < g->v->n_words; w++) {
             mask[w] |= b[w];
@@ -601,7 +622,8 @@ static void walk_trie(struct grammar *g, int config, const struct class_masks *s
     int32_t *at = g->walk;
     at[0] = config;
     for (int i = 0; i < v->n_nodes;) {
-        int to = skip != NULL && skip->wholly[i] ? NO_CONFIG : step(g, at[v->depth[i] - 1], v->byte[i]);
+        int to =
+            skip != NULL && skip->wholly[i] ? NO_CONFIG : step(g, at[v->depth[i] - 1], v->byte[i]);
         if (to == NO_CONFIG) {
             i = v->end[i];
             continue;
@@ -704,7 +726,8 @@ static int32_t build_choice(struct gram *g, const struct json *list)
     }
     for (size_t i = 0; i < n; i++) {
         size_t len = 0;
-        const char *s = json_type(json_at(list, i)) == JSON_STRING ? json_string(json_at(list, i), &len) : NULL;
+        const char *s =
+            json_type(json_at(list, i)) == JSON_STRING ? json_string(json_at(list, i), &len) : NULL;
         if (s == NULL || len == 0) {
             gram_fail(g, ERR_INVALID, "choice[%zu] must be a string that is not empty", i);
             break;
@@ -782,7 +805,9 @@ int grammar_compile(struct grammar **out, enum grammar_kind kind, const char *te
     g->start = finish(g, &c);
     if (g->start == NO_CONFIG) {
         rc = c.failed ? ERR_TOO_LARGE : ERR_INVALID;
-        gram_fail(&g->g, rc, c.failed ? "grammar has too many empty alternatives" : "grammar matches no text at all");
+        gram_fail(&g->g, rc,
+                  c.failed ? "grammar has too many empty alternatives"
+                           : "grammar matches no text at all");
         goto fail;
     }
     /* Now, off the engine's thread, rather than at the first mask. */
@@ -795,7 +820,9 @@ int grammar_compile(struct grammar **out, enum grammar_kind kind, const char *te
     *out = g;
     return 0;
 fail:
-    (void)err_set(e, rc, "%s", g->g.error.code != 0 ? g->g.error.text : "out of memory while compiling a grammar");
+    (void)err_set(e, rc, "%s",
+                  g->g.error.code != 0 ? g->g.error.text
+                                       : "out of memory while compiling a grammar");
     grammar_unref(g);
     return rc;
 }
