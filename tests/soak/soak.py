@@ -15,6 +15,7 @@ import os
 import pathlib
 import random
 import select
+import signal
 import socket
 import struct
 import sys
@@ -190,7 +191,8 @@ def main():
     s.wait_ready(120)
     soak = Soak(s, a.seed)
     threads = [threading.Thread(target=soak.worker, args=(k,), daemon=True) for k in range(a.workers)]
-    start, early_rss = time.monotonic(), None
+    signal.signal(signal.SIGTERM, lambda *_: soak.fail("told to stop"))
+    start, early_rss, told = time.monotonic(), None, 0
     for t in threads:
         t.start()
     peak = 0
@@ -204,6 +206,9 @@ def main():
         except (OSError, AssertionError):  # it is just ending
             continue
         peak = max(peak, rss)
+        if time.monotonic() - start > told + 30:
+            told += 30
+            print(f"{told} s: {soak.counts}, {rss >> 10} MB", flush=True)
         if early_rss is None and time.monotonic() - start > a.seconds * 0.4:
             early_rss = peak
     soak.stop.set()
