@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_TRIE_DEPTH 2000
+
 int gram_failed(const struct gram *g)
 {
     return g->error.code != 0;
@@ -261,6 +263,66 @@ int32_t gram_alt(struct gram *g, const int32_t *entries, int n)
         }
     }
     return s;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    const struct gram_literal *x = a, *y = b;
+    int c = memcmp(x->s, y->s, x->n < y->n ? x->n : y->n);
+    return c != 0 ? c : (x->n < y->n ? -1 : x->n > y->n);
+}
+
+/* v is sorted; all begin with the same `at` bytes. */
+static int32_t trie(struct gram *g, const struct gram_literal *v, int n, size_t at, int depth,
+                    int32_t next)
+{
+    int32_t child[256];
+    size_t end = at;
+    const struct gram_literal *last = &v[n - 1];
+    if (depth > MAX_TRIE_DEPTH) {
+        gram_fail(g, ERR_TOO_LARGE, "grammar: more than %d texts begin with each other",
+                  MAX_TRIE_DEPTH);
+    }
+    if (gram_failed(g)) {
+        return next;
+    }
+    while (end < v[0].n && end < last->n && v[0].s[end] == last->s[end]) {
+        end++;
+    }
+    int i = 0, n_bytes = 0, ends = 0;
+    uint8_t bytes[256];
+    while (i < n && v[i].n == end) {
+        ends = 1;
+        i++;
+    }
+    while (i < n && !gram_failed(g)) {
+        int k = i;
+        while (k < n && v[k].s[end] == v[i].s[end]) {
+            k++;
+        }
+        bytes[n_bytes] = (uint8_t)v[i].s[end];
+        child[n_bytes++] = trie(g, v + i, k - i, end + 1, depth + 1, next);
+        i = k;
+    }
+    int32_t entry = next;
+    if (n_bytes > 0) {
+        entry = add_state(g, GRAM_BYTES);
+        if (entry != GRAM_STATE_RETURN) {
+            g->states[entry].first = g->n_edges;
+            g->states[entry].n = n_bytes;
+            for (int b = 0; b < n_bytes; b++) {
+                add_edge(g, bytes[b], bytes[b], child[b]);
+            }
+        }
+        entry = ends ? gram_alt2(g, entry, next) : entry;
+    }
+    return gram_bytes(g, v[0].s + at, end - at, entry);
+}
+
+int32_t gram_literals(struct gram *g, struct gram_literal *v, int n, int32_t next)
+{
+    qsort(v, (size_t)n, sizeof *v, by_text);
+    return trie(g, v, n, 0, 0, next);
 }
 
 int32_t gram_alt2(struct gram *g, int32_t a, int32_t b)

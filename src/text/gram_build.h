@@ -76,6 +76,12 @@ int32_t gram_chars(struct gram *g, const struct gram_range *ranges, int n, int32
 /* The same as a body that ends in RETURN, shared between equal sets: what gram_repeat likes best,
  * because token masks of a repeated class are precomputed. */
 int32_t gram_class_body(struct gram *g, const struct gram_range *ranges, int n);
+/* Any one of n strings, as their trie: sorts v. */
+struct gram_literal {
+    const char *s;
+    size_t n;
+};
+int32_t gram_literals(struct gram *g, struct gram_literal *v, int n, int32_t next);
 int32_t gram_alt(struct gram *g, const int32_t *entries, int n);
 int32_t gram_alt2(struct gram *g, int32_t a, int32_t b);
 int32_t gram_repeat(struct gram *g, int32_t body, int min, int max, int32_t next);

@@ -13,8 +13,8 @@
  * combined over the list or refused. */
 #include "text/gram_schema.h"
 #include "base/arena.h"
-#include "base/clock.h"
 #include "base/map.h"
+#include "base/utf8.h"
 #include "text/gram_front.h"
 
 #include <stdio.h>
@@ -249,6 +249,17 @@ static void take_bound(struct schema *c, struct bound *b, const struct json *v, 
     }
 }
 
+static int whole_digits(const char *text)
+{
+    return (int)strcspn(text + (*text == '-'), ".");
+}
+
+static int fraction_digits(const char *text)
+{
+    const char *point = strchr(text, '.');
+    return point != NULL ? (int)strlen(point + 1) : 0;
+}
+
 static int32_t number_value(struct schema *c, const struct view *v, int integer, int32_t next)
 {
     struct bound lo = {0}, hi = {0};
@@ -272,6 +283,17 @@ static int32_t number_value(struct schema *c, const struct view *v, int integer,
     }
     spec.lo = lo.set ? lo.text : NULL;
     spec.hi = hi.set ? hi.text : NULL;
+    if (!integer && (lo.exclusive || hi.exclusive)) {
+        /* A text just inside must not be rounded to the bound by whoever reads it as a double. */
+        int whole = whole_digits(lo.text), other = whole_digits(hi.text);
+        whole = other > whole ? other : whole;
+        spec.max_fraction = whole < MAX_FRACTION ? MAX_FRACTION - whole : 1;
+        if (whole + fraction_digits(lo.text) >= MAX_FRACTION ||
+            whole + fraction_digits(hi.text) >= MAX_FRACTION) {
+            gram_schema_refuse(c, hi.exclusive ? "exclusiveMaximum" : "exclusiveMinimum",
+                               "with so many digits is not supported");
+        }
+    }
     spec.lo_exclusive = lo.exclusive;
     spec.hi_exclusive = hi.exclusive;
     return gram_failed(c->g) ? next : gram_number(c->g, &spec, next);
@@ -396,19 +418,23 @@ static int32_t other_key(struct schema *c, const struct property **keys, int n, 
             i++;
             continue;
         }
-        uint8_t b = (uint8_t)keys[i]->key[at];
-        int m = i;
-        while (m < n && keys[m]->n > at && (uint8_t)keys[m]->key[at] == b) {
+        uint32_t cp = 0;
+        int len = utf8_decode(keys[i]->key + at, keys[i]->n - at, &cp), m = i;
+        size_t step = len > 0 ? (size_t)len : 1;
+        while (m < n && keys[m]->n >= at + step &&
+               memcmp(keys[m]->key + at, keys[i]->key + at, step) == 0) {
             m++;
         }
-        if (b >= 0x80 || count >= 200) {
+        if (len <= 0 || count >= 200) {
             gram_schema_refuse(c, "additionalProperties",
-                               "together with property names that are not ASCII is not supported");
+                               "together with so many different property names is not supported");
             return close;
         }
-        char one = (char)b;
-        used[n_used++] = (struct gram_range){b, b};
-        alt[count++] = gram_bytes(g, &one, 1, other_key(c, keys + i, m - i, at + 1, close));
+        if (cp >= 0x20 && cp != '"' && cp != '\\') { /* else only an escape could spell it */
+            used[n_used++] = (struct gram_range){cp, cp};
+            alt[count++] = gram_bytes(g, keys[i]->key + at, step,
+                                      other_key(c, keys + i, m - i, at + step, close));
+        }
         i = m;
     }
     struct gram_range free_chars[270];
@@ -545,6 +571,17 @@ static void collect_properties(struct schema *c, const struct view *v, struct ob
             }
         }
     }
+    /* additionalProperties looks only at the properties beside it: it also describes those that
+     * allOf or $ref bring. */
+    for (int i = 0; i < v->n && !gram_failed(c->g); i++) {
+        const struct json *props = json_get(v->schema[i], "properties");
+        const struct json *add = json_get(v->schema[i], "additionalProperties");
+        for (int k = 0; k < o->n && add != NULL; k++) {
+            if (props == NULL || json_get(props, o->props[k].key) == NULL) {
+                gram_schema_add(c, &o->props[k].view, add);
+            }
+        }
+    }
     for (int i = 0; i < v->n && !gram_failed(c->g); i++) {
         require_names(c, o, json_get(v->schema[i], "required"));
         /* A member that another one asks for is simply always written, if anything may ask for it.
@@ -585,18 +622,6 @@ static void collect_extra(struct schema *c, const struct view *v, struct object 
             (void)json_next(pats, &it, &o->key_pattern, &n, &sub);
             o->extra = (struct view){0};
             gram_schema_add(c, &o->extra, sub);
-        }
-    }
-    if (v->n > 1 && n_lists > 0) {
-        /* additionalProperties looks only at the properties beside it, not at those that allOf or
-         * $ref bring. */
-        for (int i = 0; i < v->n; i++) {
-            if (json_get(v->schema[i], "additionalProperties") == NULL &&
-                json_get(v->schema[i], "properties") != NULL) {
-                gram_schema_refuse(
-                    c, "additionalProperties",
-                    "beside allOf, anyOf or $ref with other properties is not supported");
-            }
         }
     }
     if (o->key_pattern != NULL) {
@@ -724,16 +749,6 @@ static int32_t any_value(struct schema *c, int32_t next)
 
 /* ---- one value ---- */
 
-static int32_t literal(struct schema *c, const struct json *value, int32_t next)
-{
-    struct buf text;
-    buf_init(&text);
-    json_dump(value, &text);
-    int32_t entry = gram_bytes(c->g, text.data, text.len, next);
-    buf_fini(&text);
-    return entry;
-}
-
 static int type_bit(const char *name)
 {
     static const struct {
@@ -797,9 +812,13 @@ static int32_t enumerated(struct schema *c, const struct view *v, int types, int
     }
     int is_const = json_get(v->values_owner, "const") == list && list != NULL;
     size_t n = is_const ? 1 : json_length(list);
-    int32_t *alt = malloc(sizeof *alt * (n + 1)), entry = next;
+    struct gram_literal *alt = arena_alloc(&c->arena, sizeof *alt * (n + 1));
+    int32_t entry = next;
     int count = 0;
-    for (size_t k = 0; alt != NULL && k < n && !gram_failed(c->g); k++) {
+    if (alt == NULL) {
+        gram_fail(c->g, ERR_NOMEM, "out of memory while compiling a JSON schema");
+    }
+    for (size_t k = 0; alt != NULL && k < n && !gram_schema_is_late(c); k++) {
         const struct json *value = is_const ? list : json_at(list, k);
         int t = type_of_json(value),
             ok = (t & types) != 0 || ((types & T_INTEGER) && t == T_NUMBER &&
@@ -808,16 +827,23 @@ static int32_t enumerated(struct schema *c, const struct view *v, int types, int
             ok = gram_schema_has_value(v->schema[i], value);
         }
         if (ok) {
-            alt[count++] = literal(c, value, next);
+            struct buf text;
+            buf_init(&text);
+            json_dump(value, &text);
+            alt[count].n = text.len;
+            alt[count++].s = text.failed ? NULL : arena_memdup(&c->arena, text.data, text.len);
+            buf_fini(&text);
+            if (alt[count - 1].s == NULL) {
+                gram_fail(c->g, ERR_NOMEM, "out of memory while compiling a JSON schema");
+            }
         }
     }
     if (count == 0) {
         gram_fail(c->g, ERR_INVALID,
                   "JSON schema: no value of enum or const is allowed by the rest of the schema");
     } else {
-        entry = gram_alt(c->g, alt, count);
+        entry = gram_failed(c->g) ? next : gram_literals(c->g, alt, count, next);
     }
-    free(alt);
     return entry;
 }
 

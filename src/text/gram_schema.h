@@ -34,6 +34,8 @@ struct schema {
     int any_rule;      /* rule of "any value"; -1 */
 };
 
+/* 1 (and failed) after the deadline: for loops that build nothing. */
+int gram_schema_is_late(struct schema *c);
 void gram_schema_refuse(struct schema *c, const char *keyword, const char *why);
 /* Adds a schema (object, true or false) to a view, with what its $ref and allOf bring. */
 void gram_schema_add(struct schema *c, struct view *v, const struct json *schema);

@@ -3,7 +3,7 @@
  * and whether the branches of a oneOf exclude each other. */
 #include "text/gram_schema.h"
 
-#include "base/utf8.h"
+#include "base/clock.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -256,6 +256,14 @@ int gram_schema_has_value(const struct json *schema, const struct json *value)
     return found && (one == NULL || equal(one, value, 0));
 }
 
+int gram_schema_is_late(struct schema *c)
+{
+    if (clock_now_ns() > c->g->deadline_ns) {
+        gram_fail(c->g, ERR_TOO_LARGE, "JSON schema: takes too long to compile");
+    }
+    return gram_failed(c->g);
+}
+
 void gram_schema_only_values(struct schema *c, const struct json *schema)
 {
     size_t it = 0, n;
@@ -387,7 +395,7 @@ static unsigned types_of(const struct json *schema)
 }
 
 /* 1 when both schemas list their values and no value is in both lists. */
-static int values_exclude(const struct json *a, const struct json *b)
+static int values_exclude(struct schema *c, const struct json *a, const struct json *b)
 {
     const struct json *one = json_get(a, "const"), *list = json_get(a, "enum");
     if ((one == NULL && list == NULL) || gram_schema_values(b) == NULL) {
@@ -397,7 +405,7 @@ static int values_exclude(const struct json *a, const struct json *b)
         return !gram_schema_has_value(b, one);
     }
     for (size_t i = 0; i < json_length(list); i++) {
-        if (gram_schema_has_value(b, json_at(list, i))) {
+        if (gram_schema_is_late(c) || gram_schema_has_value(b, json_at(list, i))) {
             return 0;
         }
     }
@@ -433,7 +441,8 @@ static int members_exclude(struct schema *c, const struct json *a, const struct 
         }
         x = target_of(c, x);
         y = target_of(c, y);
-        if (x != NULL && y != NULL && ((types_of(x) & types_of(y)) == 0 || values_exclude(x, y))) {
+        if (x != NULL && y != NULL &&
+            ((types_of(x) & types_of(y)) == 0 || values_exclude(c, x, y))) {
             return 1;
         }
     }
@@ -443,13 +452,13 @@ static int members_exclude(struct schema *c, const struct json *a, const struct 
 int gram_schema_disjoint(struct schema *c, const struct json *list)
 {
     for (size_t i = 0; i < json_length(list); i++) {
-        for (size_t k = i + 1; k < json_length(list) && !gram_failed(c->g); k++) {
+        for (size_t k = i + 1; k < json_length(list) && !gram_schema_is_late(c); k++) {
             const struct json *a = target_of(c, json_at(list, i)),
                               *b = target_of(c, json_at(list, k));
             int never = (json_type(a) == JSON_BOOL && !json_bool(a)) ||
                         (json_type(b) == JSON_BOOL && !json_bool(b));
             if (!never && (a == NULL || b == NULL ||
-                           ((types_of(a) & types_of(b)) != 0 && !values_exclude(a, b) &&
+                           ((types_of(a) & types_of(b)) != 0 && !values_exclude(c, a, b) &&
                             !members_exclude(c, a, b)))) {
                 return 0;
             }

@@ -28,6 +28,8 @@
 #define MAX_CLOSURE     200000  /* empty transitions of one step */
 #define MASK_CACHE      64      /* masks kept per grammar */
 #define CLASS_BUCKETS   24      /* masks by character count 1..24, then one for any count */
+#define MAX_CLASS_MASKS 12      /* character classes of a grammar with masks of their own */
+#define MAX_MASK_PUSHES 1500000 /* steps of the closure for one mask: tens of milliseconds */
 #define NO_CONFIG       (-1)
 
 /* ---- vocabulary ---- */
@@ -170,9 +172,15 @@ struct table { /* open addressing, values are indexes + 1 */
 };
 
 /* Tokens that consist of characters of one class only. */
+struct long_token {
+    int32_t id, chars;
+};
+
 struct class_masks {
     uint32_t *bucket[CLASS_BUCKETS + 1]; /* [k]: at most k + 1 characters; the last: any number */
-    uint8_t *wholly;                     /* [n_nodes] every token in the subtree is such a token */
+    struct long_token *longer;           /* those of more than CLASS_BUCKETS characters */
+    int n_longer;
+    uint8_t *wholly; /* [n_nodes] every token in the subtree is such a token */
     uint8_t first_byte[256];
     int max_chars; /* of the longest such token */
 };
@@ -203,6 +211,7 @@ struct grammar {
     } steps;        /* (config << 8 | byte) + 1 -> config */
     uint32_t *seen; /* [cap_items] closure epoch of each item */
     uint32_t epoch;
+    int n_pushes;                /* of the mask being made */
     int32_t *work, *found;       /* scratch of the closure */
     struct class_masks *classes; /* [g.n_classes], filled on first use */
     struct mask_entry cache[MASK_CACHE];
@@ -337,6 +346,7 @@ struct closure {
 static void push(struct grammar *g, struct closure *c, int32_t state, int32_t count, int32_t parent)
 {
     int32_t i = intern_item(g, state, count, parent);
+    g->n_pushes++;
     if (i < 0 || c->n_work >= MAX_CLOSURE || c->n_found >= MAX_CONFIG_TOPS ||
         ++c->steps > MAX_CLOSURE) {
         c->failed = 1;
@@ -514,33 +524,30 @@ static int count_chars(const struct gram_class *c, const char *s, size_t n)
     return count;
 }
 
-static struct class_masks *class_masks(struct grammar *g, int id)
+static int add_longer(struct class_masks *m, int32_t id, int chars)
 {
-    struct class_masks *m = &g->classes[id];
-    const struct grammar_vocab *v = g->v;
-    const struct gram_class *c = &g->g.classes[id];
-    if (m->wholly != NULL) {
-        return m;
+    if ((m->n_longer & (m->n_longer - 1)) == 0) { /* full at every power of two */
+        size_t cap = m->n_longer ? (size_t)m->n_longer * 2 : 1;
+        struct long_token *p = realloc(m->longer, cap * sizeof *p);
+        if (p == NULL) {
+            return ERR_NOMEM;
+        }
+        m->longer = p;
     }
-    size_t words = (size_t)v->n_words;
-    uint32_t *all = calloc(words * (CLASS_BUCKETS + 1), sizeof *all);
-    uint8_t *wholly = malloc((size_t)v->n_nodes + 1);
-    if (all == NULL || wholly == NULL) {
-        free(all);
-        free(wholly);
-        return NULL;
-    }
-    for (int k = 0; k <= CLASS_BUCKETS; k++) {
-        m->bucket[k] = all + words * (size_t)k;
-    }
-    memset(wholly, 1, (size_t)v->n_nodes + 1);
+    m->longer[m->n_longer++] = (struct long_token){id, chars};
+    return 0;
+}
+
+static int fill_class(struct class_masks *m, const struct gram_class *c,
+                      const struct grammar_vocab *v, uint8_t *wholly)
+{
     int32_t path[MAX_TOKEN_BYTES + 1];
     for (int i = 0; i < v->n_nodes; i++) {
         path[v->depth[i]] = i;
         for (int k = v->tok_first[i]; k < v->tok_first[i + 1]; k++) {
             size_t n = 0;
             const char *s = tokenizer_piece(v->t, v->tok[k], &n);
-            int chars = count_chars(c, s, n);
+            int chars = count_chars(c, s, n), b = chars - 1;
             if (chars == 0) {
                 for (int d = v->depth[i]; d > 0 && wholly[path[d]]; d--) {
                     wholly[path[d]] = 0;
@@ -548,82 +555,155 @@ static struct class_masks *class_masks(struct grammar *g, int id)
                 continue;
             }
             m->max_chars = chars > m->max_chars ? chars : m->max_chars;
-            for (int b = chars <= CLASS_BUCKETS ? chars - 1 : CLASS_BUCKETS; b <= CLASS_BUCKETS;
-                 b++) {
+            if (chars > CLASS_BUCKETS) {
+                b = CLASS_BUCKETS;
+                if (add_longer(m, v->tok[k], chars) != 0) {
+                    return ERR_NOMEM;
+                }
+            }
+            for (; b <= CLASS_BUCKETS; b++) {
                 m->bucket[b][v->tok[k] / 32] |= 1u << (v->tok[k] % 32);
             }
         }
     }
+    return 0;
+}
+
+static int make_class(struct grammar *g, int id)
+{
+    struct class_masks *m = &g->classes[id];
+    const struct grammar_vocab *v = g->v;
+    const struct gram_class *c = &g->g.classes[id];
+    size_t words = (size_t)v->n_words;
+    m->bucket[0] = calloc(words * (CLASS_BUCKETS + 1), sizeof(uint32_t));
+    uint8_t *wholly = malloc((size_t)v->n_nodes + 1);
+    if (m->bucket[0] == NULL || wholly == NULL) {
+        free(wholly);
+        return ERR_NOMEM;
+    }
+    for (int k = 1; k <= CLASS_BUCKETS; k++) {
+        m->bucket[k] = m->bucket[0] + words * (size_t)k;
+    }
+    memset(wholly, 1, (size_t)v->n_nodes + 1);
+    m->wholly = wholly;
     const struct gram_state *s = &g->g.states[c->entry];
     for (int k = 0; k < s->n; k++) {
         for (int b = g->g.edges[s->first + k].lo; b <= g->g.edges[s->first + k].hi; b++) {
             m->first_byte[b] = 1;
         }
     }
-    m->wholly = wholly;
-    return m;
+    return fill_class(m, c, v, wholly);
 }
 
-/* If a stack top is the start of a character class that a repeat repeats, ORs in the tokens that
- * stay inside the repeat. Returns the class masks when every such token can only be matched that
- * way (so the walk may skip them). */
-static const struct class_masks *mask_repeats(struct grammar *g, const struct config *c,
-                                              uint32_t *mask)
+static int64_t width(const struct gram_class *c)
 {
-    const struct class_masks *only = NULL;
-    int n_classes = 0, class_top = -1;
-    for (int i = 0; i < c->n; i++) {
-        struct item it = g->items[g->tops[c->first + i]];
-        int id = g->g.states[it.state].class_id;
-        if (id < 0 || it.parent == 0) {
-            continue;
-        }
-        struct item parent = g->items[it.parent];
-        const struct gram_state *r = &g->g.states[parent.state];
-        struct class_masks *m = r->kind == GRAM_REPEAT ? class_masks(g, id) : NULL;
-        if (m == NULL) {
-            continue;
-        }
-        int room = r->max < 0 ? m->max_chars
-                              : r->max - parent.count + 1; /* characters, this one included */
-        room = room < m->max_chars ? room : m->max_chars;
-        /* The buckets tell counts up to CLASS_BUCKETS apart; between that and the longest token the
-         * walk decides. */
-        int exact = room >= m->max_chars || room <= CLASS_BUCKETS;
-        int k = room >= m->max_chars ? CLASS_BUCKETS
-                                     : (room < CLASS_BUCKETS ? room : CLASS_BUCKETS) - 1;
-        const uint32_t *b = m->bucket[k < 0 ? 0 : k];
-        for (int w = 0; w < g->v->n_words; w++) {
-            mask[w] |= b[w];
-        }
-        n_classes++;
-        class_top = i;
-        only = exact ? m : NULL;
+    int64_t n = 0;
+    for (int i = 0; i < c->n_ranges; i++) {
+        n += c->ranges[i].hi - c->ranges[i].lo + 1;
     }
-    if (n_classes != 1 || only == NULL) {
-        return NULL;
+    return n;
+}
+
+/* Masks of the widest classes, at compile time, off the engine's thread: a narrow class leaves so
+ * little of the trie alive that the walk is cheap, and a hostile grammar may have thousands. */
+static int make_classes(struct grammar *g)
+{
+    for (int k = 0; k < g->g.n_classes && k < MAX_CLASS_MASKS; k++) {
+        int best = -1;
+        for (int i = 0; i < g->g.n_classes; i++) {
+            if (g->classes[i].wholly == NULL &&
+                (best < 0 || width(&g->g.classes[i]) > width(&g->g.classes[best]))) {
+                best = i;
+            }
+        }
+        if (make_class(g, best) != 0) {
+            return ERR_NOMEM;
+        }
     }
+    return 0;
+}
+
+/* Tokens of m of at most `room` characters. */
+static void add_class_tokens(const struct grammar *g, const struct class_masks *m, int room,
+                             uint32_t *mask)
+{
+    int all = room >= m->max_chars;
+    const uint32_t *b = m->bucket[all                    ? CLASS_BUCKETS
+                                  : room < CLASS_BUCKETS ? room - 1
+                                                         : CLASS_BUCKETS - 1];
+    for (int w = 0; w < g->v->n_words; w++) {
+        mask[w] |= b[w];
+    }
+    for (int i = 0; i < m->n_longer && !all; i++) {
+        if (m->longer[i].chars <= room) {
+            mask[m->longer[i].id / 32] |= 1u << (m->longer[i].id % 32);
+        }
+    }
+}
+
+/* May another stack top than `class_top` begin with a byte of the class? */
+static int is_shared(const struct grammar *g, const struct config *c, int class_top,
+                     const struct class_masks *m)
+{
     for (int i = 0; i < c->n; i++) {
         const struct gram_state *s = &g->g.states[g->items[g->tops[c->first + i]].state];
         for (int k = 0; i != class_top && k < s->n; k++) {
             for (int b = g->g.edges[s->first + k].lo; b <= g->g.edges[s->first + k].hi; b++) {
-                if (only->first_byte[b]) {
-                    return NULL;
+                if (m->first_byte[b]) {
+                    return 1;
                 }
             }
         }
     }
-    return only;
+    return 0;
 }
 
-static void walk_trie(struct grammar *g, int config, const struct class_masks *skip, uint32_t *mask)
+/* ORs in the tokens that stay inside a repeated character class that is a stack top. Returns the
+ * masks of a class whose tokens are decided by that, so that the walk may skip them: all of them
+ * are allowed, or no other stack top could match one that is too long. */
+static const struct class_masks *mask_repeats(struct grammar *g, const struct config *c,
+                                              uint32_t *mask)
+{
+    const struct class_masks *skip = NULL;
+    for (int i = 0; i < c->n; i++) {
+        struct item it = g->items[g->tops[c->first + i]];
+        int id = g->g.states[it.state].class_id;
+        if (id < 0 || it.parent == 0 || g->classes[id].wholly == NULL) {
+            continue;
+        }
+        struct item parent = g->items[it.parent];
+        const struct gram_state *r = &g->g.states[parent.state];
+        const struct class_masks *m = &g->classes[id];
+        if (r->kind != GRAM_REPEAT) {
+            continue;
+        }
+        /* characters, this one included */
+        int room = r->max < 0 ? m->max_chars : r->max - parent.count + 1;
+        if (room >= 1) {
+            add_class_tokens(g, m, room, mask);
+        }
+        if (room >= m->max_chars) {
+            skip = m;
+        } else if (skip == NULL && !is_shared(g, c, i, m)) {
+            skip = m;
+        }
+    }
+    return skip;
+}
+
+/* 0, or ERR_TOO_LARGE when it would take too long. */
+static int walk_trie(struct grammar *g, int config, const struct class_masks *skip, uint32_t *mask)
 {
     const struct grammar_vocab *v = g->v;
     int32_t *at = g->walk;
     at[0] = config;
+    g->n_pushes = 0;
     for (int i = 0; i < v->n_nodes;) {
         int to =
             skip != NULL && skip->wholly[i] ? NO_CONFIG : step(g, at[v->depth[i] - 1], v->byte[i]);
+        if (g->n_pushes > MAX_MASK_PUSHES) {
+            return ERR_TOO_LARGE;
+        }
         if (to == NO_CONFIG) {
             i = v->end[i];
             continue;
@@ -634,6 +714,7 @@ static void walk_trie(struct grammar *g, int config, const struct class_masks *s
         }
         i++;
     }
+    return 0;
 }
 
 static struct mask_entry *cached_mask(struct grammar *g, int config)
@@ -654,7 +735,11 @@ static struct mask_entry *cached_mask(struct grammar *g, int config)
     memset(oldest->mask, 0, bytes);
     oldest->config = config;
     struct config c = g->configs[config];
-    walk_trie(g, config, mask_repeats(g, &c, oldest->mask), oldest->mask);
+    if (walk_trie(g, config, mask_repeats(g, &c, oldest->mask), oldest->mask) != 0) {
+        oldest->config = NO_CONFIG;
+        oldest->used = 0;
+        return NULL;
+    }
     oldest->n_allowed = 0;
     for (int w = 0; w < g->v->n_words; w++) {
         oldest->n_allowed += __builtin_popcount(oldest->mask[w]);
@@ -718,7 +803,7 @@ static int32_t build_choice(struct gram *g, const struct json *list)
         gram_fail(g, ERR_INVALID, "choice must be a list of 1 to 10000 strings");
         return GRAM_STATE_RETURN;
     }
-    int32_t *entries = malloc(n * sizeof *entries);
+    struct gram_literal *entries = malloc(n * sizeof *entries);
     int32_t root = GRAM_STATE_RETURN;
     if (entries == NULL) {
         gram_fail(g, ERR_NOMEM, "out of memory while compiling a grammar");
@@ -732,10 +817,10 @@ static int32_t build_choice(struct gram *g, const struct json *list)
             gram_fail(g, ERR_INVALID, "choice[%zu] must be a string that is not empty", i);
             break;
         }
-        entries[i] = gram_bytes(g, s, len, GRAM_STATE_RETURN);
+        entries[i] = (struct gram_literal){s, len};
     }
     if (!gram_failed(g)) {
-        root = gram_alt(g, entries, (int)n);
+        root = gram_literals(g, entries, (int)n, GRAM_STATE_RETURN);
     }
     free(entries);
     return root;
@@ -810,12 +895,17 @@ int grammar_compile(struct grammar **out, enum grammar_kind kind, const char *te
                            : "grammar matches no text at all");
         goto fail;
     }
-    /* Now, off the engine's thread, rather than at the first mask. */
-    for (int i = 0; i < g->g.n_classes; i++) {
-        if (class_masks(g, i) == NULL) {
-            rc = ERR_NOMEM;
-            goto fail;
-        }
+    rc = make_classes(g);
+    if (rc != 0) {
+        goto fail;
+    }
+    const struct mask_entry *first = cached_mask(g, g->start);
+    if (first == NULL || (first->n_allowed == 0 && !g->configs[g->start].accept)) {
+        rc = first == NULL ? ERR_TOO_LARGE : ERR_INVALID;
+        gram_fail(&g->g, rc,
+                  first == NULL ? "grammar is too ambiguous: too many ways to begin"
+                                : "grammar matches no text at all");
+        goto fail;
     }
     *out = g;
     return 0;
@@ -841,6 +931,7 @@ void grammar_unref(struct grammar *g)
     for (int i = 0; i < g->g.n_classes && g->classes != NULL; i++) {
         free(g->classes[i].bucket[0]);
         free(g->classes[i].wholly);
+        free(g->classes[i].longer);
     }
     for (int i = 0; i < MASK_CACHE; i++) {
         free(g->cache[i].mask);
