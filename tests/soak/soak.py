@@ -53,7 +53,7 @@ class Soak:
         text = rng.choice(TEXTS)
         if rng.random() < 0.3:
             text = SHARED_PREFIX + text
-        body = {"max_tokens": rng.choice([1, 5, 20, 60, 200, 400]), "stream": rng.random() < 0.6}
+        body = {"max_tokens": rng.choice([1, 5, 20, 60, 150]), "stream": rng.random() < 0.6}
         if rng.random() < 0.5:
             path, body["prompt"] = "/v1/completions", text
             if rng.random() < 0.2:
@@ -110,9 +110,17 @@ class Soak:
             raise AssertionError(f"the answer changed: {key}\n  {want}\n  {got}")
         self.count("answers")
 
+    def grow(self, k):
+        """All workers at once, prompts that fill the cache, more tokens than fit: somebody is preempted."""
+        body = {"prompt": [300 + 100 * k + i for i in range(78)], "max_tokens": 24, "temperature": 0, "ignore_eos": True,
+                "stream": k % 2 == 0}
+        if [f for _, f in self.answer("/v1/completions", body)] != ["length"]:
+            raise AssertionError("a request that grew ended early")
+        self.count("answers")
+
     def leave(self, rng):
         path, body = self.request(rng)
-        body["max_tokens"] = 400
+        body["max_tokens"] = 200
         body["ignore_eos"] = True
         with self.server.raw(60) as s:
             data = ternlib.http_bytes(path, body)
@@ -131,7 +139,7 @@ class Soak:
 
     def stall(self, rng):
         path, body = self.request(rng)
-        body.update(stream=True, max_tokens=400, ignore_eos=True)
+        body.update(stream=True, max_tokens=200, ignore_eos=True)
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             s.settimeout(60)
@@ -158,6 +166,10 @@ class Soak:
 
     def worker(self, k):
         rng = random.Random(self.seed * 1000 + k)
+        try:
+            self.grow(k)
+        except Exception as e:
+            return self.fail(f"grow: {e!r}")
         while not self.stop.is_set():
             action = rng.choices([self.whole, self.leave, self.stall, self.broken, self.look], [50, 25, 8, 5, 5])[0]
             try:
@@ -186,7 +198,7 @@ def main():
     env = {"ASAN_OPTIONS": "detect_leaks=1:exitcode=99:quarantine_size_mb=16:" + os.environ.get("ASAN_OPTIONS", ""),
            "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:" + os.environ.get("UBSAN_OPTIONS", ""),
            "TSAN_OPTIONS": f"exitcode=99:suppressions={here / 'tsan.supp'}:" + os.environ.get("TSAN_OPTIONS", "")}
-    s = ternlib.Server(a.model, ["--max-model-len", 768, "--num-gpu-blocks-override", 120, "--max-num-seqs", 16,
+    s = ternlib.Server(a.model, ["--max-model-len", 512, "--num-gpu-blocks-override", 36, "--max-num-seqs", 16,
                                  "--max-num-batched-tokens", 256, "--shutdown-timeout", 0], env=env, wait=False)
     s.wait_ready(120)
     soak = Soak(s, a.seed)
@@ -213,7 +225,7 @@ def main():
             early_rss = peak
     soak.stop.set()
     for t in threads:
-        t.join(120)
+        t.join(300)
     problems = list(soak.errors)
     if any(t.is_alive() for t in threads):
         problems.append("a client still waits for its answer")
