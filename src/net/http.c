@@ -9,8 +9,8 @@
  *
  * Writes are gathered: what callbacks of one loop turn produce for a connection leaves in one send(2) from the flush
  * event. Deadlines are checked by one sweep timer rather than by a timer a connection. While a response runs the socket
- * stays watched for reading (or, when the input buffer is full, the sweep polls it for a hang-up), so that a departure
- * is seen at once whether or not there is anything to write. The kernel's send buffer is kept small for the same reason: a reader
+ * stays watched for reading, so that a departure is seen at once whether or not there is anything to write. (When the
+ * pipeline behind the request is full, the sweep polls for a reset; a FIN behind more than that can't be seen.) The kernel's send buffer is kept small for the same reason: a reader
  * that stalls must become visible as our backlog, not vanish in megabytes of socket memory. */
 #include "net/http.h"
 
@@ -35,7 +35,7 @@
 #include <unistd.h>
 
 #define INPUT_BYTES       65536  /* one read */
-#define PIPELINE_BYTES    65536  /* unparsed input kept while a response runs */
+#define PIPELINE_BYTES    (1 << 20) /* unparsed input kept while a response runs; beyond it the socket isn't read */
 #define SEND_BUFFER_BYTES 131072
 #define SWEEP_MS          200
 #define LINGER_NS         (10 * 1000000000ull)
@@ -71,7 +71,8 @@ struct conn {
     int reading;
     struct http_request request;
     struct http_exchange x;
-    struct buf in;                        /* bytes behind the current request */
+    struct buf in;                        /* bytes behind the current request … */
+    size_t in_at;                         /* … start here */
     struct buf out;
     size_t out_sent;
     int close_after;                      /* no further request on this connection */
@@ -117,6 +118,11 @@ static void set_reading(struct conn *c, int on)
 static size_t backlog(const struct conn *c)
 {
     return c->out.len - c->out_sent;
+}
+
+static size_t unparsed(const struct conn *c)
+{
+    return c->in.len - c->in_at;
 }
 
 static void mark_dirty(struct conn *c)
@@ -241,6 +247,7 @@ static void conn_linger(struct conn *c)
     c->state = CONN_LINGERING;
     c->linger_until_ns = clock_now_ns() + LINGER_NS;
     buf_clear(&c->in);
+    c->in_at = 0;
     set_reading(c, 1);
 }
 
@@ -306,7 +313,7 @@ static int conn_flush(struct conn *c)
         c->idle_since_ns = clock_now_ns();
         http_request_next(&c->request);
         set_reading(c, 1);
-        if (c->in.len > 0 || c->peer_eof) {
+        if (unparsed(c) > 0 || c->peer_eof) {
             conn_process(c);
             return -1; /* may be closed: the caller must not touch it */
         }
@@ -507,16 +514,31 @@ static void refuse_bad(struct conn *c, int status, const char *reason)
     s->o.callbacks.on_bad_request(s->o.callbacks.ctx, &c->x, status, reason);
 }
 
+/* Forgets parsed input, without moving the rest for every small request of a long pipeline. */
+static void compact(struct conn *c)
+{
+    size_t rest = unparsed(c);
+    if (rest == 0 && c->in.cap > 2 * INPUT_BYTES) {
+        buf_fini(&c->in);
+        buf_init(&c->in);
+    }
+    if (rest == 0 || c->in_at > rest) {
+        if (rest > 0) {
+            memmove(c->in.data, c->in.data + c->in_at, rest);
+        }
+        c->in.len = rest;
+        c->in_at = 0;
+    }
+}
+
 /* Parses what lies in c->in as far as the state allows. May close (free) the connection. */
 static void conn_process(struct conn *c)
 {
     struct http_server *s = c->server;
     struct http_request *r = &c->request;
-    size_t at = 0;
-    int head_seen = 0;
-    while (c->state == CONN_READING && (at < c->in.len)) {
+    while (c->state == CONN_READING && unparsed(c) > 0) {
         enum http_request_state before = r->state;
-        at += http_request_feed(r, c->in.data + at, c->in.len - at);
+        c->in_at += http_request_feed(r, c->in.data + c->in_at, unparsed(c));
         if (before == REQUEST_EMPTY && r->state != REQUEST_EMPTY) {
             c->head_since_ns = clock_now_ns();
         }
@@ -526,7 +548,6 @@ static void conn_process(struct conn *c)
         }
         if (r->state == REQUEST_BODY && before != REQUEST_BODY) {
             c->body_since_ns = clock_now_ns();
-            head_seen = 1;
             begin_exchange(c);
             if (s->o.callbacks.on_head) {
                 s->o.callbacks.on_head(s->o.callbacks.ctx, &c->x);
@@ -536,33 +557,25 @@ static void conn_process(struct conn *c)
             }
             c->state = CONN_READING;
             buf_clear(&c->x.extra);
-            if (r->wants_continue && at >= c->in.len) {
+            if (r->wants_continue && unparsed(c) == 0) {
                 buf_puts(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
                 mark_dirty(c);
             }
             continue;
         }
         if (r->state == REQUEST_COMPLETE) {
-            if (before != REQUEST_BODY && !head_seen) {
+            if (before != REQUEST_BODY) {
                 begin_exchange(c);
             }
             c->state = CONN_RUNNING;
             s->o.callbacks.on_request(s->o.callbacks.ctx, &c->x);
         }
-        head_seen = 0;
     }
-    if (at > 0 && at < c->in.len) {
-        memmove(c->in.data, c->in.data + at, c->in.len - at);
-    }
-    c->in.len -= at;
-    if (c->in.len == 0 && c->in.cap > 2 * PIPELINE_BYTES) {
-        buf_fini(&c->in);
-        buf_init(&c->in);
-    }
+    compact(c);
     if (c->peer_eof) {
         /* Nothing more will come. A response that is complete still goes out; anything else ends here. */
         if (c->state == CONN_FLUSHING) {
-            c->close_after = c->in.len == 0 ? 1 : c->close_after;
+            c->close_after |= unparsed(c) == 0;
             set_reading(c, 0);
             mark_dirty(c);
             return;
@@ -570,7 +583,7 @@ static void conn_process(struct conn *c)
         conn_close(c);
         return;
     }
-    if (c->state == CONN_RUNNING && c->in.len >= PIPELINE_BYTES) {
+    if (c->state == CONN_RUNNING && unparsed(c) >= PIPELINE_BYTES) {
         set_reading(c, 0);
     }
 }
@@ -596,7 +609,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     if (n == 0) {
         c->peer_eof = 1;
         if (c->state == CONN_FLUSHING) {
-            c->close_after = c->in.len == 0 ? 1 : c->close_after;
+            c->close_after |= unparsed(c) == 0;
             set_reading(c, 0); /* the flush goes on and closes */
             mark_dirty(c);
             return;
@@ -616,7 +629,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     }
     if (c->state == CONN_READING) {
         conn_process(c);
-    } else if (c->in.len >= PIPELINE_BYTES) {
+    } else if (unparsed(c) >= PIPELINE_BYTES) {
         set_reading(c, 0);
     }
 }
