@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /v1/chat/completions. Messages are checked for shape, then rendered by the model's template; agents replay what
- * they were sent (content null or missing, unknown fields), so shape is all that is checked. Content that is no text is
- * refused: a dropped image would be answered as if it had been seen. */
+/* POST /v1/chat/completions. Messages are checked for shape, then rendered by the model's template;
+ * agents replay what they were sent (content null or missing, unknown fields), so shape is all that
+ * is checked. Content that is no text is refused: a dropped image would be answered as if it had
+ * been seen. */
 #include "api/gen.h"
 #include "api/messages.h"
 
@@ -17,19 +18,23 @@ static int check_part(const struct json *part, size_t i, struct api_error *e)
     size_t n = 0;
     snprintf(param, sizeof param, "messages.%zu.content", i);
     if (json_type(part) == JSON_STRING) {
-        return api_fail_field(e, param, "dict_type", part, "A content part should be an object with a type");
+        return api_fail_field(e, param, "dict_type", part,
+                              "A content part should be an object with a type");
     }
     const struct json *type = json_get(part, "type"), *text = json_get(part, "text");
     const char *name = json_type(type) == JSON_STRING ? json_string(type, &n) : NULL;
     if (json_type(part) != JSON_OBJECT || !name) {
-        return api_fail_field(e, param, "missing", part, "A content part should be an object with a type");
+        return api_fail_field(e, param, "missing", part,
+                              "A content part should be an object with a type");
     }
     if (strcmp(name, "text") != 0) {
-        return api_fail(e, 400, TYPE_BAD, param, "Content parts of type '%.40s' are not supported: this model takes text only.",
-                        name);
+        return api_fail(
+            e, 400, TYPE_BAD, param,
+            "Content parts of type '%.40s' are not supported: this model takes text only.", name);
     }
     if (json_type(text) != JSON_STRING) {
-        return api_fail_field(e, param, "string_type", part, "The text of a content part should be a string");
+        return api_fail_field(e, param, "string_type", part,
+                              "The text of a content part should be a string");
     }
     return 0;
 }
@@ -43,7 +48,8 @@ int messages_check(const struct json *messages, struct api_error *e)
         return api_fail_field(e, "messages", "list_type", messages, "Input should be a valid list");
     }
     if (json_length(messages) == 0) {
-        return api_fail_field(e, "messages", "too_short", messages, "List should have at least 1 item");
+        return api_fail_field(e, "messages", "too_short", messages,
+                              "List should have at least 1 item");
     }
     for (size_t i = 0; i < json_length(messages); i++) {
         const struct json *m = json_at(messages, i);
@@ -54,20 +60,22 @@ int messages_check(const struct json *messages, struct api_error *e)
             return api_fail_field(e, param, "dict_type", m, "Input should be a valid dictionary");
         }
         if (json_type(role) != JSON_STRING) {
-            strcat(param, ".role");
-            return api_fail_field(e, param, role ? "string_type" : "missing", role, "Input should be a valid string");
+            snprintf(param, sizeof param, "messages.%zu%s", i, ".role");
+            return api_fail_field(e, param, role ? "string_type" : "missing", role,
+                                  "Input should be a valid string");
         }
         calls = json_get(m, "tool_calls");
         if (json_type(calls) != JSON_NULL && json_type(calls) != JSON_ARRAY) {
-            strcat(param, ".tool_calls");
+            snprintf(param, sizeof param, "messages.%zu%s", i, ".tool_calls");
             return api_fail_field(e, param, "list_type", calls, "Input should be a valid list");
         }
         if (json_type(content) == JSON_NULL || json_type(content) == JSON_STRING) {
             continue;
         }
         if (json_type(content) != JSON_ARRAY) {
-            strcat(param, ".content");
-            return api_fail_field(e, param, "string_type", content, "Input should be a string or a list of parts");
+            snprintf(param, sizeof param, "messages.%zu%s", i, ".content");
+            return api_fail_field(e, param, "string_type", content,
+                                  "Input should be a string or a list of parts");
         }
         for (size_t k = 0; k < json_length(content); k++) {
             if (check_part(json_at(content, k), i, e) < 0) {
@@ -78,7 +86,8 @@ int messages_check(const struct json *messages, struct api_error *e)
     return 0;
 }
 
-int messages_kwargs(const struct json *defaults, const struct json *body, struct json **out, struct api_error *e)
+int messages_kwargs(const struct json *defaults, const struct json *body, struct json **out,
+                    struct api_error *e)
 {
     static const char *const top_level[] = {"enable_thinking", "reasoning_effort"};
     const struct json *given = json_get(body, "chat_template_kwargs");
@@ -87,7 +96,8 @@ int messages_kwargs(const struct json *defaults, const struct json *body, struct
     struct err err = {0};
     *out = NULL;
     if (json_type(given) != JSON_NULL && json_type(given) != JSON_OBJECT) {
-        return api_fail_field(e, "chat_template_kwargs", "dict_type", given, "Input should be a valid dictionary");
+        return api_fail_field(e, "chat_template_kwargs", "dict_type", given,
+                              "Input should be a valid dictionary");
     }
     buf_init(&b);
     json_w_init(&w, &b);
@@ -136,15 +146,18 @@ int messages_tools(const struct fields *f, const struct json **tools)
     }
     if (rc == 0) {
         if (json_type(choice) != JSON_NULL) {
-            return api_fail(f->e, 400, TYPE_SCHEMA, "tool_choice", "When using `tool_choice`, `tools` must be set.");
+            return api_fail(f->e, 400, TYPE_SCHEMA, "tool_choice",
+                            "When using `tool_choice`, `tools` must be set.");
         }
         return 0;
     }
     if (json_type(choice) == JSON_NULL || (word && strcmp(word, "auto") == 0)) {
         return api_fail_param(f->e, "tool_choice", choice,
-                              "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set");
+                              "\"auto\" tool choice requires --enable-auto-tool-choice and "
+                              "--tool-call-parser to be set");
     }
-    return api_fail_param(f->e, "tool_choice", choice, "this tool_choice is not supported by this version; use \"none\"");
+    return api_fail_param(f->e, "tool_choice", choice,
+                          "this tool_choice is not supported by this version; use \"none\"");
 }
 
 /* Content of a message as one string: text parts are joined by newlines. */
@@ -179,8 +192,9 @@ static int parse_messages(struct gen *g, const struct fields *f)
         return -1;
     }
     if (o->continue_final && add_given && o->add_generation_prompt) {
-        return api_fail(e, 400, TYPE_SCHEMA, "continue_final_message",
-                        "Cannot set both `continue_final_message` and `add_generation_prompt` to True.");
+        return api_fail(
+            e, 400, TYPE_SCHEMA, "continue_final_message",
+            "Cannot set both `continue_final_message` and `add_generation_prompt` to True.");
     }
     o->add_generation_prompt &= !o->continue_final;
     o->messages = json_get(g->json, "messages");
@@ -190,7 +204,8 @@ static int parse_messages(struct gen *g, const struct fields *f)
     const struct json *last = json_at(o->messages, json_length(o->messages) - 1);
     size_t n;
     const char *last_role = json_string(json_get(last, "role"), &n);
-    o->response_role = o->add_generation_prompt ? g->server->o.response_role : arena_strndup(&g->arena, last_role, n);
+    o->response_role = o->add_generation_prompt ? g->server->o.response_role
+                                                : arena_strndup(&g->arena, last_role, n);
     if (o->echo && strcmp(last_role, o->response_role) == 0) {
         o->echo_text = plain_content(g, json_get(last, "content"));
     }
@@ -201,8 +216,10 @@ static int encode_messages(struct gen *g, struct api_error *e)
 {
     const struct gen_fields *o = &g->f;
     struct chat_render_options r = {.add_generation_prompt = o->add_generation_prompt,
-                                    .continue_final_message = o->continue_final, .tools = o->tools,
-                                    .documents = o->documents, .kwargs = o->kwargs};
+                                    .continue_final_message = o->continue_final,
+                                    .tools = o->tools,
+                                    .documents = o->documents,
+                                    .kwargs = o->kwargs};
     struct err err = {0};
     struct buf marks;
     struct token_ids ids = {0};
@@ -211,14 +228,17 @@ static int encode_messages(struct gen *g, struct api_error *e)
     if (gen_add_prompts(g, 1, e) < 0) {
         goto out;
     }
-    if (chat_render(g->server->model.chat_template, o->messages, &r, &g->prompt_text, &marks, &err) != 0) {
+    if (chat_render(g->server->model.chat_template, o->messages, &r, &g->prompt_text, &marks,
+                    &err) != 0) {
         api_fail_err(e, &err);
         goto out;
     }
-    if (gen_check_text(g, g->prompt_text.data ? g->prompt_text.data : "", g->prompt_text.len, e) < 0) {
+    if (gen_check_text(g, g->prompt_text.data ? g->prompt_text.data : "", g->prompt_text.len, e) <
+        0) {
         goto out;
     }
-    if (tokenizer_encode_marked(g->server->model.tokenizer, g->prompt_text.data ? g->prompt_text.data : "",
+    if (tokenizer_encode_marked(g->server->model.tokenizer,
+                                g->prompt_text.data ? g->prompt_text.data : "",
                                 (const uint8_t *)marks.data, g->prompt_text.len, &ids, &err) != 0) {
         api_fail_err(e, &err);
         goto out;
@@ -248,16 +268,20 @@ static int parse(struct gen *g, struct api_error *e)
     if (rc == 0) {
         rc = gen_parse_max_tokens(g, &f, "max_tokens");
     }
-    if (rc < 0 || field_bool(&f, "logprobs", &logprobs) < 0 || field_int32(&f, "top_logprobs", INT_MIN, INT_MAX, &k) < 0 ||
-        field_bool(&f, "parallel_tool_calls", &flag) < 0 || field_bool(&f, "include_reasoning", &flag) < 0 ||
+    if (rc < 0 || field_bool(&f, "logprobs", &logprobs) < 0 ||
+        field_int32(&f, "top_logprobs", INT_MIN, INT_MAX, &k) < 0 ||
+        field_bool(&f, "parallel_tool_calls", &flag) < 0 ||
+        field_bool(&f, "include_reasoning", &flag) < 0 ||
         field_string(&f, "reasoning_effort", &effort) < 0) {
         return -1;
     }
     if (k < -1) {
-        return api_fail(e, 400, TYPE_SCHEMA, "top_logprobs", "`top_logprobs` must be a positive value or -1.");
+        return api_fail(e, 400, TYPE_SCHEMA, "top_logprobs",
+                        "`top_logprobs` must be a positive value or -1.");
     }
     if (k != 0 && !logprobs) {
-        return api_fail(e, 400, TYPE_SCHEMA, "top_logprobs", "when using `top_logprobs`, `logprobs` must be set to true.");
+        return api_fail(e, 400, TYPE_SCHEMA, "top_logprobs",
+                        "when using `top_logprobs`, `logprobs` must be set to true.");
     }
     g->f.logprobs = !logprobs ? -1 : k == -1 ? g->server->model.vocab_size : k;
     return encode_messages(g, e) < 0 ? -1 : gen_check_lengths(g, e);
@@ -339,7 +363,8 @@ static void begin(struct gen *g)
     buf_fini(&b);
 }
 
-static void chunk(struct gen *g, struct gen_sample *s, const char *text, size_t n_bytes, struct buf *out)
+static void chunk(struct gen *g, struct gen_sample *s, const char *text, size_t n_bytes,
+                  struct buf *out)
 {
     struct json_writer w;
     json_w_init(&w, out);
@@ -443,7 +468,12 @@ static void body(struct gen *g, struct buf *out)
 }
 
 const struct gen_dialect chat_dialect = {
-    .id_prefix = "chatcmpl-", .chat = 1, .parse = parse, .begin = begin, .chunk = chunk, .usage_chunk = usage_chunk,
+    .id_prefix = "chatcmpl-",
+    .chat = 1,
+    .parse = parse,
+    .begin = begin,
+    .chunk = chunk,
+    .usage_chunk = usage_chunk,
     .body = body,
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /v1/completions: prompts as text or ids, one or many; echo; every declared field of the response, nulls included,
- * in vLLM's order. */
+/* POST /v1/completions: prompts as text or ids, one or many; echo; every declared field of the
+ * response, nulls included, in vLLM's order. */
 #include "api/gen.h"
 
 #include "base/utf8.h"
@@ -9,7 +9,8 @@
 #include <limits.h>
 #include <string.h>
 
-static int add_text_prompt(struct gen *g, struct gen_prompt *p, const struct json *text, struct api_error *e)
+static int add_text_prompt(struct gen *g, struct gen_prompt *p, const struct json *text,
+                           struct api_error *e)
 {
     struct err err = {0};
     struct token_ids ids = {0};
@@ -34,7 +35,8 @@ static int add_text_prompt(struct gen *g, struct gen_prompt *p, const struct jso
     return rc;
 }
 
-static int add_id_prompt(struct gen *g, struct gen_prompt *p, const struct json *list, struct api_error *e)
+static int add_id_prompt(struct gen *g, struct gen_prompt *p, const struct json *list,
+                         struct api_error *e)
 {
     size_t n = json_length(list);
     struct token_ids ids = {0};
@@ -43,11 +45,13 @@ static int add_id_prompt(struct gen *g, struct gen_prompt *p, const struct json 
         int64_t id = json_int(item);
         if (json_type(item) != JSON_INT) {
             token_ids_fini(&ids);
-            return api_fail_field(e, "prompt", "int_type", item, "Input should be a list of token ids");
+            return api_fail_field(e, "prompt", "int_type", item,
+                                  "Input should be a list of token ids");
         }
         if (id < 0 || id >= g->server->model.vocab_size) {
             token_ids_fini(&ids);
-            return api_fail(e, 400, TYPE_BAD, "prompt", "Token id %" PRId64 " is out of vocabulary", id);
+            return api_fail(e, 400, TYPE_BAD, "prompt", "Token id %" PRId64 " is out of vocabulary",
+                            id);
         }
         token_ids_push(&ids, (int32_t)id);
     }
@@ -64,19 +68,23 @@ static int parse_prompts(struct gen *g, struct api_error *e)
     int many = json_type(v) == JSON_ARRAY && json_type(first) != JSON_INT;
     size_t n = many ? json_length(v) : 1;
     if (json_type(v) == JSON_NULL || (json_type(v) == JSON_ARRAY && json_length(v) == 0)) {
-        return api_fail(e, 400, TYPE_BAD, "prompt", "Either prompt or prompt_embeds must be provided and non-empty.");
+        return api_fail(e, 400, TYPE_BAD, "prompt",
+                        "Either prompt or prompt_embeds must be provided and non-empty.");
     }
     if (json_type(v) != JSON_STRING && json_type(v) != JSON_ARRAY) {
-        return api_fail_field(e, "prompt", "string_type", v,
-                              "Input should be a string, a list of strings, a list of token ids or a list of those");
+        return api_fail_field(
+            e, "prompt", "string_type", v,
+            "Input should be a string, a list of strings, a list of token ids or a list of those");
     }
     if (n > (size_t)g->server->o.max_prompts) {
-        return api_fail_field(e, "prompt", "too_long", NULL, "At most %d prompts are allowed, got %zu",
-                              g->server->o.max_prompts, n);
+        return api_fail_field(e, "prompt", "too_long", NULL,
+                              "At most %d prompts are allowed, got %zu", g->server->o.max_prompts,
+                              n);
     }
     if (n * (size_t)(g->f.sp.n > 0 ? g->f.sp.n : 1) > (size_t)g->server->o.max_n) {
-        return api_fail_param(e, "n", json_get(g->json, "n"), "%zu prompts of %d samples are more than %d choices", n,
-                              g->f.sp.n, g->server->o.max_n);
+        return api_fail_param(e, "n", json_get(g->json, "n"),
+                              "%zu prompts of %d samples are more than %d choices", n, g->f.sp.n,
+                              g->server->o.max_n);
     }
     if (gen_add_prompts(g, (int)n, e) < 0) {
         return -1;
@@ -90,14 +98,15 @@ static int parse_prompts(struct gen *g, struct api_error *e)
             rc = add_id_prompt(g, &g->prompts[i], item, e);
         } else {
             rc = api_fail_field(e, "prompt", "string_type", item,
-                                "Input should be a string, a list of strings, a list of token ids or a list of those");
+                                "Input should be a string, a list of strings, a list of token ids "
+                                "or a list of those");
         }
         if (rc < 0) {
             return -1;
         }
         if (g->f.echo && g->prompts[i].echo_text.len == 0) {
-            tokenizer_decode(g->server->model.tokenizer, g->prompts[i].ids, (size_t)g->prompts[i].n, 0,
-                             &g->prompts[i].echo_text);
+            tokenizer_decode(g->server->model.tokenizer, g->prompts[i].ids, (size_t)g->prompts[i].n,
+                             0, &g->prompts[i].echo_text);
         }
     }
     return 0;
@@ -113,7 +122,8 @@ static int parse(struct gen *g, struct api_error *e)
         return -1;
     }
     if (suffix && suffix[0]) {
-        return api_fail_param(e, "suffix", json_get(g->json, "suffix"), "suffix is not currently supported");
+        return api_fail_param(e, "suffix", json_get(g->json, "suffix"),
+                              "suffix is not currently supported");
     }
     g->f.max_tokens = 16;
     rc = gen_parse_max_tokens(g, &f, "max_tokens");
@@ -121,21 +131,23 @@ static int parse(struct gen *g, struct api_error *e)
         return -1;
     }
     if (rc && g->f.max_tokens < (g->f.echo ? 0 : 1)) {
-        return api_fail_param(e, "max_tokens", json_get(g->json, "max_tokens"), "max_tokens must be at least 1, got %d.",
-                              g->f.max_tokens);
+        return api_fail_param(e, "max_tokens", json_get(g->json, "max_tokens"),
+                              "max_tokens must be at least 1, got %d.", g->f.max_tokens);
     }
     rc = field_int32(&f, "logprobs", INT_MIN, INT_MAX, &k);
     if (rc < 0) {
         return -1;
     }
     if (rc && k < -1) {
-        return api_fail(e, 400, TYPE_SCHEMA, "logprobs", "`logprobs` must be a positive value or -1.");
+        return api_fail(e, 400, TYPE_SCHEMA, "logprobs",
+                        "`logprobs` must be a positive value or -1.");
     }
     g->f.logprobs = !rc ? -1 : k == -1 ? g->server->model.vocab_size : k;
     return parse_prompts(g, e) < 0 ? -1 : gen_check_lengths(g, e);
 }
 
-static void write_logprobs(const struct gen *g, const struct gen_sample *s, int with_prompt, struct json_writer *w)
+static void write_logprobs(const struct gen *g, const struct gen_sample *s, int with_prompt,
+                           struct json_writer *w)
 {
     json_w_key(w, "logprobs");
     if (g->f.logprobs < 0) {
@@ -147,8 +159,8 @@ static void write_logprobs(const struct gen *g, const struct gen_sample *s, int 
         return;
     }
     const struct buf *own[4] = {&s->lp_tokens, &s->lp_values, &s->lp_tops, &s->lp_offsets};
-    const struct buf *prompt[4] = {&s->prompt->echo_tokens, &s->prompt->echo_values, &s->prompt->echo_tops,
-                                   &s->prompt->echo_offsets};
+    const struct buf *prompt[4] = {&s->prompt->echo_tokens, &s->prompt->echo_values,
+                                   &s->prompt->echo_tops, &s->prompt->echo_offsets};
     struct buf joined[4];
     for (int i = 0; i < 4; i++) {
         buf_init(&joined[i]);
@@ -177,7 +189,8 @@ static void write_text(struct json_writer *w, const struct buf *echo, const char
     buf_fini(&b);
 }
 
-static void chunk(struct gen *g, struct gen_sample *s, const char *text, size_t n_bytes, struct buf *out)
+static void chunk(struct gen *g, struct gen_sample *s, const char *text, size_t n_bytes,
+                  struct buf *out)
 {
     struct json_writer w;
     int echo = g->f.echo && !s->started;
@@ -266,7 +279,12 @@ static void body(struct gen *g, struct buf *out)
 }
 
 const struct gen_dialect completions_dialect = {
-    .id_prefix = "cmpl-", .chat = 0, .parse = parse, .chunk = chunk, .usage_chunk = usage_chunk, .body = body,
+    .id_prefix = "cmpl-",
+    .chat = 0,
+    .parse = parse,
+    .chunk = chunk,
+    .usage_chunk = usage_chunk,
+    .body = body,
 };
 
 void completions_handle(struct server *s, struct http_exchange *x)

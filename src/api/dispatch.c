@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From an HTTP request to its handler: CORS, API key, route, method, content type, readiness; and back: error bodies,
- * request ids, the access log, the http_* metrics. Long requests are handed to the worker thread here. */
+/* From an HTTP request to its handler: CORS, API key, route, method, content type, readiness; and
+ * back: error bodies, request ids, the access log, the http_* metrics. Long requests are handed to
+ * the worker thread here. */
 #include "api/state.h"
 
 #include "base/clock.h"
@@ -50,7 +51,8 @@ void random_hex(char *out, int n_digits)
 {
     unsigned char raw[32] = {0};
     size_t n = (size_t)n_digits / 2;
-    if (getrandom(raw, n, 0) != (ssize_t)n) { /* never short for so few bytes once the kernel is up */
+    if (getrandom(raw, n, 0) !=
+        (ssize_t)n) { /* never short for so few bytes once the kernel is up */
         uint64_t now = clock_now_ns();
         memcpy(raw, &now, sizeof now);
     }
@@ -84,7 +86,8 @@ void uvicorn_line(const struct server *s, const char *fmt, ...)
     buf_fini(&b);
 }
 
-void note_unknown_fields(struct server *s, const struct json *body, const char *const *known, size_t n_known)
+void note_unknown_fields(struct server *s, const struct json *body, const char *const *known,
+                         size_t n_known)
 {
     size_t it = 0, n;
     const char *key;
@@ -95,7 +98,8 @@ void note_unknown_fields(struct server *s, const struct json *body, const char *
         while (i < n_known && strcmp(known[i], key) != 0) {
             i++;
         }
-        if (i < n_known || s->n_unknown_logged == (int)(sizeof s->unknown_logged / sizeof s->unknown_logged[0])) {
+        if (i < n_known ||
+            s->n_unknown_logged == (int)(sizeof s->unknown_logged / sizeof s->unknown_logged[0])) {
             continue;
         }
         snprintf(name, sizeof name, "%.63s", key);
@@ -167,7 +171,8 @@ const char *request_id_header(const struct http_exchange *x)
 static int list_has(const char *const *list, int n, const char *value, int any_case)
 {
     for (int i = 0; i < n; i++) {
-        if (strcmp(list[i], "*") == 0 || (any_case ? strcasecmp(list[i], value) : strcmp(list[i], value)) == 0) {
+        if (strcmp(list[i], "*") == 0 ||
+            (any_case ? strcasecmp(list[i], value) : strcmp(list[i], value)) == 0) {
             return 1;
         }
     }
@@ -210,13 +215,15 @@ static void preflight(struct server *s, struct http_exchange *x)
     const struct server_options *o = &s->o;
     const char *method = http_header(x, "access-control-request-method");
     const char *headers = http_header(x, "access-control-request-headers");
-    const char *bad = !list_has(o->allowed_origins, o->n_allowed_origins, http_header(x, "origin"), 0) ? "origin"
-                      : !list_has(o->allowed_methods, o->n_allowed_methods, method, 0)                 ? "method"
-                                                                                                        : NULL;
+    const char *bad =
+        !list_has(o->allowed_origins, o->n_allowed_origins, http_header(x, "origin"), 0) ? "origin"
+        : !list_has(o->allowed_methods, o->n_allowed_methods, method, 0)                 ? "method"
+                                                                                         : NULL;
     struct buf b;
     buf_init(&b);
     if (allows_all(o->allowed_methods, o->n_allowed_methods)) {
-        http_add_header(x, "access-control-allow-methods", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT");
+        http_add_header(x, "access-control-allow-methods",
+                        "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT");
     } else {
         join(o->allowed_methods, o->n_allowed_methods, &b);
         http_add_header(x, "access-control-allow-methods", b.data ? b.data : "");
@@ -237,7 +244,8 @@ static void preflight(struct server *s, struct http_exchange *x)
 
 /* ---- guards ---- */
 
-/* Compares hashes, all keys, in constant time: nothing about a key can be learned from how long a refusal takes. */
+/* Compares hashes, all keys, in constant time: nothing about a key can be learned from how long a
+ * refusal takes. */
 static int authorized(const struct server *s, const struct http_exchange *x)
 {
     const char *header = http_header(x, "authorization");
@@ -288,8 +296,8 @@ static int is_json(const char *content_type)
 static void answer_405(struct http_exchange *x, unsigned methods)
 {
     char allow[32];
-    snprintf(allow, sizeof allow, "%s%s%s", methods & M_GET ? "GET, " : "", methods & M_HEAD ? "HEAD, " : "",
-             methods & M_POST ? "POST, " : "");
+    snprintf(allow, sizeof allow, "%s%s%s", methods & M_GET ? "GET, " : "",
+             methods & M_HEAD ? "HEAD, " : "", methods & M_POST ? "POST, " : "");
     allow[strlen(allow) - 2] = 0;
     http_add_header(x, "allow", allow);
 }
@@ -308,7 +316,8 @@ static const struct route *admit(struct server *s, struct http_exchange *x)
         random_hex(random, 32);
         http_add_header(x, "x-request-id", id ? id : random);
     }
-    if (strcmp(method, "OPTIONS") == 0 && http_header(x, "origin") && http_header(x, "access-control-request-method")) {
+    if (strcmp(method, "OPTIONS") == 0 && http_header(x, "origin") &&
+        http_header(x, "access-control-request-method")) {
         preflight(s, x);
         return NULL;
     }
@@ -318,8 +327,10 @@ static const struct route *admit(struct server *s, struct http_exchange *x)
         http_respond(x, 401, "application/json", body, sizeof body - 1);
         return NULL;
     }
-    unsigned bit = strcmp(method, "GET") == 0 ? M_GET : strcmp(method, "HEAD") == 0 ? M_HEAD
-                   : strcmp(method, "POST") == 0 ? M_POST : 0;
+    unsigned bit = strcmp(method, "GET") == 0    ? M_GET
+                   : strcmp(method, "HEAD") == 0 ? M_HEAD
+                   : strcmp(method, "POST") == 0 ? M_POST
+                                                 : 0;
     if (!route) {
         api_fail(&e, 404, "Not Found", NULL, "Not Found");
     } else if (!(route->methods & bit)) {
@@ -330,9 +341,11 @@ static const struct route *admit(struct server *s, struct http_exchange *x)
     } else if ((route->flags & ROUTE_MODEL) && !s->ready) {
         api_fail(&e, 503, "ServiceUnavailableError", NULL, "The model is still loading.");
     } else if ((route->flags & ROUTE_JSON) && !is_json(http_header(x, "content-type"))) {
-        api_fail(&e, 400, TYPE_SCHEMA, NULL, "Unsupported Media Type: Only 'application/json' is allowed");
+        api_fail(&e, 400, TYPE_SCHEMA, NULL,
+                 "Unsupported Media Type: Only 'application/json' is allowed");
     } else if (encoding && strcasecmp(encoding, "identity") != 0) {
-        api_fail(&e, 415, "Unsupported Media Type", NULL, "Content-Encoding %.40s is not supported", encoding);
+        api_fail(&e, 415, "Unsupported Media Type", NULL, "Content-Encoding %.40s is not supported",
+                 encoding);
     }
     if (e.status) {
         respond_error(s, x, &e);
@@ -381,8 +394,8 @@ static void on_response(void *ctx, struct http_exchange *x, int status)
             return;
         }
     }
-    uvicorn_line(s, "%s - \"%s %s HTTP/1.%d\" %d %s", http_peer(x), http_method(x), http_target(x), http_version_minor(x),
-                 status, http_reason(status));
+    uvicorn_line(s, "%s - \"%s %s HTTP/1.%d\" %d %s", http_peer(x), http_method(x), http_target(x),
+                 http_version_minor(x), status, http_reason(status));
 }
 
 static void on_end(void *ctx, struct http_exchange *x)
@@ -399,8 +412,12 @@ static void on_end(void *ctx, struct http_exchange *x)
 
 void dispatch_callbacks(struct server *s, struct http_callbacks *out)
 {
-    *out = (struct http_callbacks){.ctx = s, .on_head = on_head, .on_request = on_request,
-                                   .on_bad_request = on_bad_request, .on_response = on_response, .on_end = on_end};
+    *out = (struct http_callbacks){.ctx = s,
+                                   .on_head = on_head,
+                                   .on_request = on_request,
+                                   .on_bad_request = on_bad_request,
+                                   .on_response = on_response,
+                                   .on_end = on_end};
 }
 
 /* ---- work ---- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages may quote what a client sent: they are cut at a bound, and the JSON writer keeps them valid UTF-8. */
+/* Messages may quote what a client sent: they are cut at a bound, and the JSON writer keeps them
+ * valid UTF-8. */
 #include "api/error.h"
 
 #include "base/utf8.h"
@@ -28,12 +29,13 @@ static void quote(const struct json *v, char out[96])
     snprintf(out, 84, "%s", b.data ? b.data : "");
     trim(out);
     if (b.len > 83) {
-        strcat(out, "...");
+        memcpy(out + strlen(out), "...", 4); /* at most 83 bytes are used */
     }
     buf_fini(&b);
 }
 
-int api_fail(struct api_error *e, int status, const char *type, const char *param, const char *fmt, ...)
+int api_fail(struct api_error *e, int status, const char *type, const char *param, const char *fmt,
+             ...)
 {
     va_list ap;
     e->status = status;
@@ -61,8 +63,8 @@ static void location(const char *field, char *out, size_t size)
     }
 }
 
-int api_fail_field(struct api_error *e, const char *field, const char *kind, const struct json *input, const char *fmt,
-                   ...)
+int api_fail_field(struct api_error *e, const char *field, const char *kind,
+                   const struct json *input, const char *fmt, ...)
 {
     char msg[512], loc[200], value[96] = "", param[140];
     va_list ap;
@@ -74,11 +76,13 @@ int api_fail_field(struct api_error *e, const char *field, const char *kind, con
     if (input) {
         quote(input, value);
     }
-    return api_fail(e, 400, TYPE_SCHEMA, param, "1 validation error:\n  {'type': '%s', 'loc': %s, 'msg': '%s'%s%s}", kind,
-                    loc, msg, input ? ", 'input': " : "", value);
+    return api_fail(e, 400, TYPE_SCHEMA, param,
+                    "1 validation error:\n  {'type': '%s', 'loc': %s, 'msg': '%s'%s%s}", kind, loc,
+                    msg, input ? ", 'input': " : "", value);
 }
 
-int api_fail_param(struct api_error *e, const char *param, const struct json *value, const char *fmt, ...)
+int api_fail_param(struct api_error *e, const char *param, const struct json *value,
+                   const char *fmt, ...)
 {
     char msg[700], text[96];
     va_list ap;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Types are taken literally: "8" is no integer and 1 is no boolean. A client that sends those has a bug worth hearing of,
- * and a server that guesses hides it. Integers may be written 8.0, as JSON has one number type. */
+/* Types are taken literally: "8" is no integer and 1 is no boolean. A client that sends those has a
+ * bug worth hearing of, and a server that guesses hides it. Integers may be written 8.0, as JSON
+ * has one number type. */
 #include "api/fields.h"
 
 #include "base/utf8.h"
@@ -44,7 +45,8 @@ int field_bool(const struct fields *f, const char *name, int *out)
 static int range(const struct fields *f, const char *name, int low, int64_t bound)
 {
     char msg[96];
-    snprintf(msg, sizeof msg, "Input should be %s than or equal to %" PRId64, low ? "greater" : "less", bound);
+    snprintf(msg, sizeof msg, "Input should be %s than or equal to %" PRId64,
+             low ? "greater" : "less", bound);
     return fail_field(f, name, low ? "greater_than_equal" : "less_than_equal", msg);
 }
 
@@ -60,7 +62,9 @@ int field_int(const struct fields *f, const char *name, int64_t min, int64_t max
     } else if (json_type(v) == JSON_DOUBLE) {
         double d = json_double(v);
         if (d != floor(d)) {
-            return fail_field(f, name, "int_from_float", "Input should be a valid integer, got a number with a fractional part");
+            return fail_field(
+                f, name, "int_from_float",
+                "Input should be a valid integer, got a number with a fractional part");
         }
         if (d < (double)min || d <= -9223372036854775808.0) {
             return range(f, name, 1, min);
@@ -149,7 +153,8 @@ int field_array(const struct fields *f, const char *name, const struct json **ou
     return 1;
 }
 
-int field_ids(const struct fields *f, const char *name, int32_t min, int32_t max, const int32_t **ids, int *n)
+int field_ids(const struct fields *f, const char *name, int32_t min, int32_t max,
+              const int32_t **ids, int *n)
 {
     const struct json *v;
     int rc = field_array(f, name, &v);
@@ -168,7 +173,8 @@ int field_ids(const struct fields *f, const char *name, int32_t min, int32_t max
         }
         int64_t id = json_int(item);
         if (id < min || id > max) {
-            return api_fail_param(f->e, name, item, "Token id %" PRId64 " is out of vocabulary", id);
+            return api_fail_param(f->e, name, item, "Token id %" PRId64 " is out of vocabulary",
+                                  id);
         }
         out[i] = (int32_t)id;
     }
@@ -177,10 +183,13 @@ int field_ids(const struct fields *f, const char *name, int32_t min, int32_t max
     return 1;
 }
 
-/* The name of the member whose value starts at or before the place of the error: … "name" : <here> */
+/* The name of the member whose value starts at or before the place of the error: … "name" : <here>
+ */
 static int key_before(const char *body, size_t at, char out[64])
 {
-    while (at > 0 && strchr("-+.0123456789 \t\r\nabcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", body[at - 1])) {
+    while (at > 0 &&
+           strchr("-+.0123456789 \t\r\nabcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
+                  body[at - 1])) {
         at--;
     }
     if (at == 0 || body[at - 1] != ':') {
@@ -205,7 +214,8 @@ static int key_before(const char *body, size_t at, char out[64])
     return out[0] != 0;
 }
 
-int fields_parse_body(struct json **out, const char *body, size_t n_bytes, int max_depth, struct api_error *e)
+int fields_parse_body(struct json **out, const char *body, size_t n_bytes, int max_depth,
+                      struct api_error *e)
 {
     struct err err = {0};
     *out = NULL;
@@ -227,7 +237,8 @@ int fields_parse_body(struct json **out, const char *body, size_t n_bytes, int m
                 } while (at < n_bytes && ((unsigned char)body[at] & 0xC0) == 0x80);
             }
             if (at <= n_bytes && key_before(body, at, key)) {
-                return api_fail_field(e, key, "json_invalid", NULL, "JSON decode error at %s", err.text);
+                return api_fail_field(e, key, "json_invalid", NULL, "JSON decode error at %s",
+                                      err.text);
             }
         }
         if (err.code == ERR_NOMEM) {
@@ -238,7 +249,8 @@ int fields_parse_body(struct json **out, const char *body, size_t n_bytes, int m
     if (json_type(*out) != JSON_OBJECT) {
         json_free(*out);
         *out = NULL;
-        return api_fail_field(e, "", "model_attributes_type", NULL, "Input should be a valid dictionary");
+        return api_fail_field(e, "", "model_attributes_type", NULL,
+                              "Input should be a valid dictionary");
     }
     return 0;
 }

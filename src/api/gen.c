@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the typed request to the engine and back. Two departures end a request early: the client's (gone: the engine is
- * told to stop everything, the rest of the events is only counted) and the server's (shutdown: the engine ends each
- * sample with "abort" and the response is finished as usual). Either way the struct lives until the engine has sent the
- * last event of every sample, because those events carry pointers into it.
+/* From the typed request to the engine and back. Two departures end a request early: the client's
+ * (gone: the engine is told to stop everything, the rest of the events is only counted) and the
+ * server's (shutdown: the engine ends each sample with "abort" and the response is finished as
+ * usual). Either way the struct lives until the engine has sent the last event of every sample,
+ * because those events carry pointers into it.
  *
- * A reader that is slower than the engine costs no more memory than its own text: while the socket has a backlog no
- * chunk is made, and what was produced meanwhile goes out as one merged chunk when it drains. */
+ * A reader that is slower than the engine costs no more memory than its own text: while the socket
+ * has a backlog no chunk is made, and what was produced meanwhile goes out as one merged chunk when
+ * it drains. */
 #include "api/gen.h"
 
 #include "base/clock.h"
@@ -38,19 +40,23 @@ int gen_add_prompts(struct gen *g, int n, struct api_error *e)
     return 0;
 }
 
-int gen_set_ids(struct gen *g, struct gen_prompt *p, const int32_t *ids, size_t n, struct api_error *e)
+int gen_set_ids(struct gen *g, struct gen_prompt *p, const int32_t *ids, size_t n,
+                struct api_error *e)
 {
     if (n == 0) {
-        return api_fail(e, 400, TYPE_BAD, "prompt", "The prompt must be non-empty: it has no tokens.");
+        return api_fail(e, 400, TYPE_BAD, "prompt",
+                        "The prompt must be non-empty: it has no tokens.");
     }
     if (g->f.has_truncate) {
-        size_t keep = g->f.truncate >= 0 ? (size_t)g->f.truncate : (size_t)g->server->model.max_model_len;
+        size_t keep =
+            g->f.truncate >= 0 ? (size_t)g->f.truncate : (size_t)g->server->model.max_model_len;
         if (g->f.truncate < 0) { /* as much as leaves room for the output asked for */
             size_t out = g->f.has_max_tokens && g->f.max_tokens > 0 ? (size_t)g->f.max_tokens : 1;
             keep = out < keep ? keep - out : 1;
         }
         if (keep == 0) {
-            return api_fail(e, 400, TYPE_BAD, "truncate_prompt_tokens", "truncate_prompt_tokens leaves no prompt.");
+            return api_fail(e, 400, TYPE_BAD, "truncate_prompt_tokens",
+                            "truncate_prompt_tokens leaves no prompt.");
         }
         if (n > keep) {
             ids += g->f.truncate_left ? n - keep : 0;
@@ -62,19 +68,25 @@ int gen_set_ids(struct gen *g, struct gen_prompt *p, const int32_t *ids, size_t 
     return p->ids ? 0 : api_fail(e, 503, "ServiceUnavailableError", NULL, "out of memory");
 }
 
-static int fail_length(struct gen *g, struct api_error *e, const char *param, const char *at_least, size_t n_prompt)
+static int fail_length(struct gen *g, struct api_error *e, const char *param, const char *at_least,
+                       size_t n_prompt)
 {
     int max = g->server->model.max_model_len;
     if (g->f.has_max_tokens && !g->dialect->chat) {
         api_fail(e, 400, TYPE_BAD, param,
-                 "This model's maximum context length is %d tokens. However, you requested %d output tokens and your "
-                 "prompt contains %s%zu input tokens, for a total of %s%zu tokens. Please reduce the length of the input "
+                 "This model's maximum context length is %d tokens. However, you requested %d "
+                 "output tokens and your "
+                 "prompt contains %s%zu input tokens, for a total of %s%zu tokens. Please reduce "
+                 "the length of the input "
                  "prompt or the number of requested output tokens. (parameter=%s, value=%zu)",
-                 max, g->f.max_tokens, at_least, n_prompt, at_least, n_prompt + (size_t)g->f.max_tokens, param, n_prompt);
+                 max, g->f.max_tokens, at_least, n_prompt, at_least,
+                 n_prompt + (size_t)g->f.max_tokens, param, n_prompt);
     } else {
         api_fail(e, 400, TYPE_BAD, param,
-                 "This model's maximum context length is %d tokens. However, your prompt contains %s%zu input tokens, "
-                 "which leaves no room for output. Please reduce the length of the input prompt. (parameter=%s, value=%zu)",
+                 "This model's maximum context length is %d tokens. However, your prompt contains "
+                 "%s%zu input tokens, "
+                 "which leaves no room for output. Please reduce the length of the input prompt. "
+                 "(parameter=%s, value=%zu)",
                  max, at_least, n_prompt, param, n_prompt);
     }
     e->code = "context_length_exceeded";
@@ -89,7 +101,9 @@ int gen_check_text(struct gen *g, const char *text, size_t n_bytes, struct api_e
         return 0;
     }
     size_t chars = utf8_count(text, n_bytes);
-    return chars <= limit ? 0 : fail_length(g, e, "input_text", "at least ", chars / (max_chars ? max_chars : 1));
+    return chars <= limit
+               ? 0
+               : fail_length(g, e, "input_text", "at least ", chars / (max_chars ? max_chars : 1));
 }
 
 int gen_prompt_tokens(const struct gen *g)
@@ -107,9 +121,12 @@ int gen_check_lengths(struct gen *g, struct api_error *e)
     const struct server_generation_defaults *d = &s->o.generation;
     int max_len = s->model.max_model_len;
     if (g->f.has_truncate && g->f.truncate > max_len) {
-        return api_fail_param(e, "truncate_prompt_tokens", json_get(g->json, "truncate_prompt_tokens"),
-                              "truncate_prompt_tokens value (%d) is greater than max_model_len (%d). Please, select a "
-                              "smaller truncation size.", g->f.truncate, max_len);
+        return api_fail_param(e, "truncate_prompt_tokens",
+                              json_get(g->json, "truncate_prompt_tokens"),
+                              "truncate_prompt_tokens value (%d) is greater than max_model_len "
+                              "(%d). Please, select a "
+                              "smaller truncation size.",
+                              g->f.truncate, max_len);
     }
     for (int i = 0; i < g->n_prompts; i++) {
         struct gen_prompt *p = &g->prompts[i];
@@ -128,7 +145,8 @@ int gen_check_lengths(struct gen *g, struct api_error *e)
         p->max_tokens = want;
         for (int k = 0; k < p->n; k++) {
             if (p->ids[k] < 0 || p->ids[k] >= s->model.vocab_size) {
-                return api_fail(e, 400, TYPE_BAD, "prompt", "Token id %d is out of vocabulary", p->ids[k]);
+                return api_fail(e, 400, TYPE_BAD, "prompt", "Token id %d is out of vocabulary",
+                                p->ids[k]);
             }
         }
         struct err err = {0};
@@ -139,11 +157,13 @@ int gen_check_lengths(struct gen *g, struct api_error *e)
         if (!g->dialect->chat && g->f.echo && g->f.logprobs > g->f.prompt_logprobs) {
             g->f.sp.n_prompt_logprobs = g->f.logprobs;
         }
-        if (sampling_params_check(&g->f.sp, s->model.vocab_size, s->o.max_logprobs, &field, &err) != 0) {
+        if (sampling_params_check(&g->f.sp, s->model.vocab_size, s->o.max_logprobs, &field, &err) !=
+            0) {
             if (field && g->dialect->chat && strcmp(field, "logprobs") == 0) {
                 field = "top_logprobs";
             }
-            return api_fail_param(e, field, field ? json_get(g->json, field) : NULL, "%s", err.text);
+            return api_fail_param(e, field, field ? json_get(g->json, field) : NULL, "%s",
+                                  err.text);
         }
     }
     return 0;
@@ -163,25 +183,31 @@ static int submit_prompt(struct gen *g, struct gen_prompt *p, struct api_error *
     *q = g->f.sp;
     q->max_tokens = p->max_tokens;
     int n_model = q->ignore_eos ? 0 : s->model.n_stop_token_ids, n_stop = 0;
-    int32_t *stop = arena_alloc(&r->arena, (size_t)(q->n_stop_token_ids + n_model + 1) * sizeof *stop);
+    int32_t *stop =
+        arena_alloc(&r->arena, (size_t)(q->n_stop_token_ids + n_model + 1) * sizeof *stop);
     r->prompt = arena_memdup(&r->arena, p->ids, (size_t)p->n * sizeof *p->ids);
-    q->logit_bias = arena_memdup(&r->arena, q->logit_bias, (size_t)q->n_logit_bias * sizeof *q->logit_bias);
+    q->logit_bias =
+        arena_memdup(&r->arena, q->logit_bias, (size_t)q->n_logit_bias * sizeof *q->logit_bias);
     if (q->allowed_token_ids) { /* NULL: all */
-        q->allowed_token_ids = arena_memdup(&r->arena, q->allowed_token_ids,
-                                            (size_t)q->n_allowed_token_ids * sizeof *q->allowed_token_ids);
+        q->allowed_token_ids =
+            arena_memdup(&r->arena, q->allowed_token_ids,
+                         (size_t)q->n_allowed_token_ids * sizeof *q->allowed_token_ids);
     }
-    struct token_seq *words = arena_memdup(&r->arena, q->bad_words, (size_t)q->n_bad_words * sizeof *words);
+    struct token_seq *words =
+        arena_memdup(&r->arena, q->bad_words, (size_t)q->n_bad_words * sizeof *words);
     if (!stop || !r->prompt || (q->n_bad_words && !words)) {
         engine_request_free(r);
         return api_fail(e, 503, "ServiceUnavailableError", NULL, "out of memory");
     }
     for (int i = 0; i < q->n_bad_words; i++) {
-        words[i].ids = arena_memdup(&r->arena, words[i].ids, (size_t)words[i].n * sizeof *words[i].ids);
+        words[i].ids =
+            arena_memdup(&r->arena, words[i].ids, (size_t)words[i].n * sizeof *words[i].ids);
     }
     q->bad_words = words;
     for (int i = 0; i < q->n_stop_token_ids + n_model; i++) {
-        int32_t id = i < q->n_stop_token_ids ? g->f.sp.stop_token_ids[i]
-                                             : s->model.stop_token_ids[i - g->f.sp.n_stop_token_ids];
+        int32_t id = i < q->n_stop_token_ids
+                         ? g->f.sp.stop_token_ids[i]
+                         : s->model.stop_token_ids[i - g->f.sp.n_stop_token_ids];
         int seen = 0;
         for (int k = 0; k < n_stop; k++) {
             seen |= stop[k] == id;
@@ -238,7 +264,8 @@ void gen_free(struct gen *g)
     s->n_gens--;
     for (int i = 0; i < g->n_samples; i++) {
         struct gen_sample *k = &g->samples[i];
-        struct buf *bufs[] = {&k->ids, &k->lp_tokens, &k->lp_values, &k->lp_tops, &k->lp_offsets, &k->lp_content};
+        struct buf *bufs[] = {&k->ids,     &k->lp_tokens,  &k->lp_values,
+                              &k->lp_tops, &k->lp_offsets, &k->lp_content};
         output_fini(&k->out);
         for (size_t b = 0; b < sizeof bufs / sizeof bufs[0]; b++) {
             buf_fini(bufs[b]);
@@ -246,8 +273,8 @@ void gen_free(struct gen *g)
     }
     for (int i = 0; i < g->n_prompts; i++) {
         struct gen_prompt *p = &g->prompts[i];
-        struct buf *bufs[] = {&p->prompt_lp, &p->echo_tokens, &p->echo_values, &p->echo_tops, &p->echo_offsets,
-                              &p->echo_text};
+        struct buf *bufs[] = {&p->prompt_lp, &p->echo_tokens,  &p->echo_values,
+                              &p->echo_tops, &p->echo_offsets, &p->echo_text};
         for (size_t b = 0; b < sizeof bufs / sizeof bufs[0]; b++) {
             buf_fini(bufs[b]);
         }
@@ -308,14 +335,18 @@ static int open_samples(struct gen *g, struct api_error *e)
     if (!g->samples) {
         return api_fail(e, 503, "ServiceUnavailableError", NULL, "out of memory");
     }
-    struct output_options o = {.stop = g->f.stop, .stop_bytes = g->f.stop_bytes, .n_stop = g->f.n_stop,
-                               .include_stop_str = g->f.include_stop_str, .min_tokens = g->f.sp.min_tokens,
+    struct output_options o = {.stop = g->f.stop,
+                               .stop_bytes = g->f.stop_bytes,
+                               .n_stop = g->f.n_stop,
+                               .include_stop_str = g->f.include_stop_str,
+                               .min_tokens = g->f.sp.min_tokens,
                                .skip_special = g->f.skip_special};
     for (size_t i = 0; i < total; i++) {
         struct gen_sample *k = &g->samples[i];
         k->prompt = &g->prompts[i / (size_t)n];
         k->choice = (int)i;
-        struct buf *bufs[] = {&k->ids, &k->lp_tokens, &k->lp_values, &k->lp_tops, &k->lp_offsets, &k->lp_content};
+        struct buf *bufs[] = {&k->ids,     &k->lp_tokens,  &k->lp_values,
+                              &k->lp_tops, &k->lp_offsets, &k->lp_content};
         for (size_t b = 0; b < sizeof bufs / sizeof bufs[0]; b++) {
             buf_init(bufs[b]);
         }
@@ -335,7 +366,8 @@ static void run_parse(struct work *w)
 {
     struct gen *g = (struct gen *)((char *)w - offsetof(struct gen, work));
     const struct server *s = g->server;
-    if (fields_parse_body(&g->json, g->body ? g->body : "", g->body_bytes, s->o.json_depth, &g->error) == 0) {
+    if (fields_parse_body(&g->json, g->body ? g->body : "", g->body_bytes, s->o.json_depth,
+                          &g->error) == 0) {
         g->dialect->parse(g, &g->error);
     }
     free(g->body);
@@ -361,24 +393,86 @@ static void log_request(struct gen *g)
 {
     const struct sampling_params *p = &g->f.sp;
     log_info(g->server->log,
-             "Received request %s: params: SamplingParams(n=%d, temperature=%g, top_p=%g, top_k=%d, min_p=%g, seed=%lld, "
+             "Received request %s: params: SamplingParams(n=%d, temperature=%g, top_p=%g, "
+             "top_k=%d, min_p=%g, seed=%lld, "
              "max_tokens=%d, min_tokens=%d), prompt tokens: %d, lora_request: None.",
-             g->id, p->n, p->temperature, p->top_p, p->top_k, p->min_p, p->has_seed ? (long long)p->seed : -1, p->max_tokens,
-             p->min_tokens, gen_prompt_tokens(g));
+             g->id, p->n, p->temperature, p->top_p, p->top_k, p->min_p,
+             p->has_seed ? (long long)p->seed : -1, p->max_tokens, p->min_tokens,
+             gen_prompt_tokens(g));
 }
 
 static const char *const known_fields[] = {
-    "model", "prompt", "messages", "max_tokens", "max_completion_tokens", "n", "best_of", "temperature", "top_p", "top_k",
-    "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs",
-    "prompt_logprobs", "echo", "suffix", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "min_tokens",
-    "skip_special_tokens", "spaces_between_special_tokens", "truncate_prompt_tokens", "truncation_side",
-    "allowed_token_ids", "bad_words", "seed", "stream", "stream_options", "use_beam_search", "length_penalty",
-    "add_special_tokens", "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-    "guided_whitespace_pattern", "guided_decoding_backend", "priority", "request_id", "session_id", "user",
-    "return_tokens_as_token_ids", "return_token_ids", "cache_salt", "vllm_xargs", "stream_interval", "tools", "tool_choice",
-    "parallel_tool_calls", "reasoning_effort", "include_reasoning", "add_generation_prompt", "continue_final_message",
-    "documents", "chat_template", "chat_template_kwargs", "media_io_kwargs", "mm_processor_kwargs", "return_prompt_text",
-    "enable_thinking", "store", "metadata", "service_tier",
+    "model",
+    "prompt",
+    "messages",
+    "max_tokens",
+    "max_completion_tokens",
+    "n",
+    "best_of",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "logit_bias",
+    "logprobs",
+    "top_logprobs",
+    "prompt_logprobs",
+    "echo",
+    "suffix",
+    "stop",
+    "stop_token_ids",
+    "include_stop_str_in_output",
+    "ignore_eos",
+    "min_tokens",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "truncate_prompt_tokens",
+    "truncation_side",
+    "allowed_token_ids",
+    "bad_words",
+    "seed",
+    "stream",
+    "stream_options",
+    "use_beam_search",
+    "length_penalty",
+    "add_special_tokens",
+    "response_format",
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "guided_whitespace_pattern",
+    "guided_decoding_backend",
+    "priority",
+    "request_id",
+    "session_id",
+    "user",
+    "return_tokens_as_token_ids",
+    "return_token_ids",
+    "cache_salt",
+    "vllm_xargs",
+    "stream_interval",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "reasoning_effort",
+    "include_reasoning",
+    "add_generation_prompt",
+    "continue_final_message",
+    "documents",
+    "chat_template",
+    "chat_template_kwargs",
+    "media_io_kwargs",
+    "mm_processor_kwargs",
+    "return_prompt_text",
+    "enable_thinking",
+    "store",
+    "metadata",
+    "service_tier",
 };
 
 static void parse_done(struct work *w)
@@ -397,10 +491,11 @@ static void parse_done(struct work *w)
     if (e->status == 0 && s->stopping) {
         api_fail(e, 503, "ServiceUnavailableError", NULL, "The server is shutting down.");
     }
-    if (e->status == 0 && s->o.max_num_queued_reqs > 0 && s->n_sequences + n_new > s->o.max_num_queued_reqs) {
+    if (e->status == 0 && s->o.max_num_queued_reqs > 0 &&
+        s->n_sequences + n_new > s->o.max_num_queued_reqs) {
         api_fail(e, 503, "ServiceUnavailableError", NULL,
-                 "The request queue is full: %d sequences in flight, at most %d are accepted.", s->n_sequences,
-                 s->o.max_num_queued_reqs);
+                 "The request queue is full: %d sequences in flight, at most %d are accepted.",
+                 s->n_sequences, s->o.max_num_queued_reqs);
     }
     if (e->status == 0) {
         set_id(g);
@@ -489,7 +584,8 @@ static void send_chunk(struct gen *g, struct gen_sample *k)
     g->dialect->chunk(g, k, text, n, &b);
     gen_send(g, &b);
     buf_fini(&b);
-    struct buf *bufs[] = {&k->ids, &k->lp_tokens, &k->lp_values, &k->lp_tops, &k->lp_offsets, &k->lp_content};
+    struct buf *bufs[] = {&k->ids,     &k->lp_tokens,  &k->lp_values,
+                          &k->lp_tops, &k->lp_offsets, &k->lp_content};
     for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++) {
         buf_clear(bufs[i]);
     }
@@ -643,8 +739,9 @@ void gen_abort_all(struct server *s)
 
 void gen_free_all(struct server *s)
 {
-    while (s->gens) {
-        gen_free(s->gens);
+    for (struct gen *g = s->gens, *next; g; g = next) {
+        next = g->next;
+        gen_free(g);
     }
 }
 
@@ -703,9 +800,11 @@ void gen_write_stop_reason(const struct gen *g, const struct gen_sample *s, stru
 }
 
 /* only: continuous usage of one choice; else the whole request. */
-void gen_write_usage(const struct gen *g, struct json_writer *w, const struct gen_sample *only, int drop_nulls)
+void gen_write_usage(const struct gen *g, struct json_writer *w, const struct gen_sample *only,
+                     int drop_nulls)
 {
-    int prompt = only ? only->prompt->n : gen_prompt_tokens(g), completion = only ? only->n_tokens : 0;
+    int prompt = only ? only->prompt->n : gen_prompt_tokens(g),
+        completion = only ? only->n_tokens : 0;
     for (int i = 0; !only && i < g->n_samples; i++) {
         completion += g->samples[i].n_tokens;
     }

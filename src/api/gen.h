@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One generation request of a client, whatever its dialect: its typed fields, its prompts, its samples, and how their
- * events become a response. completions.c and chat.c fill in the differences through struct gen_dialect.
+/* One generation request of a client, whatever its dialect: its typed fields, its prompts, its
+ * samples, and how their events become a response. completions.c and chat.c fill in the differences
+ * through struct gen_dialect.
  *
- * Life: parsed and tokenized (net or worker thread) -> submitted, one engine request a prompt -> events -> chunks or one
- * body -> freed when the response has ended *and* the engine has said its last word about every sample. */
+ * Life: parsed and tokenized (net or worker thread) -> submitted, one engine request a prompt ->
+ * events -> chunks or one body -> freed when the response has ended *and* the engine has said its
+ * last word about every sample. */
 #ifndef TERN_API_GEN_H
 #define TERN_API_GEN_H
 
@@ -26,36 +28,36 @@ struct gen_fields {
     size_t *stop_bytes;
     int n_stop;
     int include_stop_str, skip_special;
-    int logprobs;                /* entries asked for besides the sampled token; -1: no logprobs */
-    int prompt_logprobs;         /* -1: none */
+    int logprobs;        /* entries asked for besides the sampled token; -1: no logprobs */
+    int prompt_logprobs; /* -1: none */
     int return_token_ids, tokens_as_ids;
     int has_truncate, truncate, truncate_left;
     int priority;
     const char *cache_salt, *request_id;
-    struct grammar *grammar;     /* what every output must match: one reference, or NULL */
+    struct grammar *grammar; /* what every output must match: one reference, or NULL */
     const struct json *bad_words, *logit_bias;
     /* chat */
     int add_generation_prompt, continue_final;
     int return_prompt_text;
     const struct json *messages, *tools, *documents;
-    struct json *kwargs;         /* owned: defaults, chat_template_kwargs and top-level spellings merged */
+    struct json *kwargs; /* owned: defaults, chat_template_kwargs and top-level spellings merged */
     const char *response_role;
-    const char *echo_text;       /* chat: content of the last message to repeat, or NULL */
+    const char *echo_text; /* chat: content of the last message to repeat, or NULL */
 };
 
 struct gen_sample {
     struct gen_prompt *prompt;
-    int choice;                  /* index in the response */
+    int choice; /* index in the response */
     struct output out;
     int engine_done, done;
     enum finish_reason finish;
-    int n_tokens;                /* counted in usage */
-    int started, ended;          /* stream: a first, the last chunk was sent */
-    int n_unsent;                /* tokens since the last chunk */
+    int n_tokens;       /* counted in usage */
+    int started, ended; /* stream: a first, the last chunk was sent */
+    int n_unsent;       /* tokens since the last chunk */
     /* since the last chunk when streaming, all otherwise: comma-separated JSON */
     struct buf ids, lp_tokens, lp_values, lp_tops, lp_offsets, lp_content;
-    size_t offset;               /* characters of the token strings so far */
-    char tail[4];                /* bytes of a character that is not complete, for token strings */
+    size_t offset; /* characters of the token strings so far */
+    char tail[4];  /* bytes of a character that is not complete, for token strings */
     int n_tail;
 };
 
@@ -68,20 +70,23 @@ struct gen_prompt {
     struct gen_sample *samples;
     int max_tokens;
     int n_cached;
-    struct buf prompt_lp;        /* JSON array: prompt_logprobs, "" when not asked */
-    struct buf echo_tokens, echo_values, echo_tops, echo_offsets; /* completions: echo with logprobs */
+    struct buf prompt_lp; /* JSON array: prompt_logprobs, "" when not asked */
+    struct buf echo_tokens, echo_values, echo_tops,
+        echo_offsets; /* completions: echo with logprobs */
     size_t echo_chars;
     struct buf echo_text;
 };
 
 struct gen_dialect {
-    const char *id_prefix;       /* "cmpl-" */
+    const char *id_prefix; /* "cmpl-" */
     /* Net or worker thread. Body -> fields and prompts with ids. */
     int (*parse)(struct gen *g, struct api_error *e);
-    int chat;                    /* clamps max_tokens to the room left; default: fill the context */
-    void (*begin)(struct gen *g); /* sends what precedes the first token of any choice; may be NULL */
+    int chat; /* clamps max_tokens to the room left; default: fill the context */
+    void (*begin)(
+        struct gen *g); /* sends what precedes the first token of any choice; may be NULL */
     /* One streamed chunk of a sample; !s->started: nothing of it was sent before. */
-    void (*chunk)(struct gen *g, struct gen_sample *s, const char *text, size_t n_bytes, struct buf *out);
+    void (*chunk)(struct gen *g, struct gen_sample *s, const char *text, size_t n_bytes,
+                  struct buf *out);
     void (*usage_chunk)(struct gen *g, struct buf *out);
     void (*body)(struct gen *g, struct buf *out); /* the whole response */
 };
@@ -90,27 +95,27 @@ struct gen {
     struct work work;
     struct gen *prev, *next;
     struct server *server;
-    struct http_exchange *x;     /* NULL: the client is gone, or has its answer */
+    struct http_exchange *x; /* NULL: the client is gone, or has its answer */
     const struct gen_dialect *dialect;
     struct arena arena;
     char *body;
     size_t body_bytes;
     struct json *json;
-    struct api_error error;      /* of parse */
+    struct api_error error; /* of parse */
     struct gen_fields f;
     struct gen_prompt *prompts;
     int n_prompts;
-    struct gen_sample *samples;  /* prompts x n */
+    struct gen_sample *samples; /* prompts x n */
     int n_samples;
-    int n_open;                  /* samples the engine has not ended */
-    int n_undone;                /* samples the client waits for */
-    int streaming;               /* response head sent */
-    int flush_wanted;            /* output was held back because the socket was full */
-    int failed;                  /* an error ended it */
+    int n_open;       /* samples the engine has not ended */
+    int n_undone;     /* samples the client waits for */
+    int streaming;    /* response head sent */
+    int flush_wanted; /* output was held back because the socket was full */
+    int failed;       /* an error ended it */
     uint64_t arrival_ns;
     int64_t created;
     char id[192];
-    struct buf prompt_text;      /* chat: rendered template */
+    struct buf prompt_text; /* chat: rendered template */
 };
 
 extern const struct gen_dialect completions_dialect, chat_dialect;
@@ -120,34 +125,39 @@ struct gen *gen_new(struct server *s, const struct gen_dialect *d, char *body, s
 void gen_free(struct gen *g);
 /* Takes the exchange's body and starts. */
 void gen_start(struct server *s, struct http_exchange *x, const struct gen_dialect *d);
-void gen_event(struct engine_event *ev);       /* feeds and frees the event; net thread */
-void gen_abort_all(struct server *s);          /* shutdown: ask the engine to end everything */
-void gen_free_all(struct server *s);           /* when no engine will speak any more */
+void gen_event(struct engine_event *ev); /* feeds and frees the event; net thread */
+void gen_abort_all(struct server *s);    /* shutdown: ask the engine to end everything */
+void gen_free_all(struct server *s);     /* when no engine will speak any more */
 
 /* ---- for the dialects ---- */
 int gen_parse_common(struct gen *g, const struct fields *f, struct api_error *e);
-/* 1 given (f.max_tokens set), 0 not, -1 no integer. What exceeds an int is cut to one: it exceeds any context too. */
+/* 1 given (f.max_tokens set), 0 not, -1 no integer. What exceeds an int is cut to one: it exceeds
+ * any context too. */
 int gen_parse_max_tokens(struct gen *g, const struct fields *f, const char *name);
 /* Room, truncation, clamping (chat) or refusal (completions). After the prompts have ids. */
 int gen_check_lengths(struct gen *g, struct api_error *e);
 int gen_add_prompts(struct gen *g, int n, struct api_error *e);
-int gen_set_ids(struct gen *g, struct gen_prompt *p, const int32_t *ids, size_t n, struct api_error *e);
+int gen_set_ids(struct gen *g, struct gen_prompt *p, const int32_t *ids, size_t n,
+                struct api_error *e);
 /* Too many characters to fit whatever they are: refused before any tokenizing. */
 int gen_check_text(struct gen *g, const char *text, size_t n_bytes, struct api_error *e);
-void gen_write_usage(const struct gen *g, struct json_writer *w, const struct gen_sample *only, int drop_nulls);
+void gen_write_usage(const struct gen *g, struct json_writer *w, const struct gen_sample *only,
+                     int drop_nulls);
 void gen_write_finish_reason(const struct gen_sample *s, struct json_writer *w); /* key and value */
 void gen_write_stop_reason(const struct gen *g, const struct gen_sample *s, struct json_writer *w);
 void gen_send(struct gen *g, const struct buf *json); /* one event of the stream */
 void gen_write_head(const struct gen *g, struct json_writer *w, const char *object);
 void gen_write_raw_array(struct json_writer *w, const struct buf *items); /* [items] */
 void gen_write_prompt_ids(const struct gen_prompt *p, struct json_writer *w);
-void gen_write_token_ids(const struct gen_sample *s, struct json_writer *w); /* since the last chunk, or all */
+void gen_write_token_ids(const struct gen_sample *s,
+                         struct json_writer *w); /* since the last chunk, or all */
 int gen_prompt_tokens(const struct gen *g);
 
 /* ---- logprobs.c ---- */
 void logprobs_add(struct gen *g, struct gen_sample *s, const struct token_output *t);
 void logprobs_prompt(struct gen *g, struct gen_prompt *p, const struct engine_event *ev);
-void logprobs_write_completion(struct json_writer *w, const struct buf *tokens, const struct buf *values,
-                               const struct buf *tops, const struct buf *offsets);
+void logprobs_write_completion(struct json_writer *w, const struct buf *tokens,
+                               const struct buf *values, const struct buf *tops,
+                               const struct buf *offsets);
 
 #endif

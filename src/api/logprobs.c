@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log-probabilities as JSON, in the two dialects. Minus infinity is printed as -9999.0, as vLLM does.
+/* Log-probabilities as JSON, in the two dialects. Minus infinity is printed as -9999.0, as vLLM
+ * does.
  *
- * The string of a token that holds only part of a character is empty until the token that completes the character,
- * which gets the whole of it: so strings joined give the text. The `bytes` of chat are always the token's own bytes. */
+ * The string of a token that holds only part of a character is empty until the token that completes
+ * the character, which gets the whole of it: so strings joined give the text. The `bytes` of chat
+ * are always the token's own bytes. */
 #include "api/gen.h"
 
 #include "base/map.h"
@@ -20,9 +22,10 @@ static double clamp(float v)
     return v >= -9999.0f ? (double)v : -9999.0; /* false for NaN too */
 }
 
-/* Appends the string of `id` after the bytes `tail`; returns how many bytes of an incomplete character are left and
- * puts them into rest. */
-static int token_string(const struct gen *g, const char *tail, int n_tail, int32_t id, struct buf *out, char rest[4])
+/* Appends the string of `id` after the bytes `tail`; returns how many bytes of an incomplete
+ * character are left and puts them into rest. */
+static int token_string(const struct gen *g, const char *tail, int n_tail, int32_t id,
+                        struct buf *out, char rest[4])
 {
     size_t n = 0;
     const char *piece = tokenizer_piece(g->server->model.tokenizer, id, &n);
@@ -36,7 +39,8 @@ static int token_string(const struct gen *g, const char *tail, int n_tail, int32
     buf_append(&joined, piece, n);
     size_t len = joined.len, cut = len;
     uint32_t cp;
-    for (size_t back = 1; back <= 3 && back <= len; back++) { /* an unfinished character at the end? */
+    for (size_t back = 1; back <= 3 && back <= len;
+         back++) { /* an unfinished character at the end? */
         if (utf8_decode(joined.data + len - back, back, &cp) == 0) {
             cut = len - back;
             break;
@@ -74,8 +78,10 @@ static void comma(struct buf *out)
     }
 }
 
-/* {"string": logprob, …}: sampled first. Of equal strings the last value stays, at the first one's place. */
-static void put_top_map(const struct gen *g, const char *tail, int n_tail, const struct token_output *t, struct buf *out)
+/* {"string": logprob, …}: sampled first. Of equal strings the last value stays, at the first one's
+ * place. */
+static void put_top_map(const struct gen *g, const char *tail, int n_tail,
+                        const struct token_output *t, struct buf *out)
 {
     char rest[4];
     int n = t->n_top;
@@ -102,8 +108,11 @@ static void put_top_map(const struct gen *g, const char *tail, int n_tail, const
             at = old ? (int)(old - values) : -1;
         } else {
             for (int k = 0; k < n_names && at < 0; k++) {
-                at = names[k].len == name->len && memcmp(names[k].data ? names[k].data : "", name->data ? name->data : "",
-                                                         name->len) == 0 ? k : -1;
+                at = names[k].len == name->len &&
+                             memcmp(names[k].data ? names[k].data : "",
+                                    name->data ? name->data : "", name->len) == 0
+                         ? k
+                         : -1;
             }
         }
         if (at >= 0) {
@@ -136,8 +145,8 @@ static void put_top_map(const struct gen *g, const char *tail, int n_tail, const
 }
 
 /* {"token":…,"logprob":…,"bytes":[…] without the closing brace */
-static void put_chat_entry(const struct gen *g, const char *tail, int n_tail, const struct token_logprob *p,
-                           struct buf *out)
+static void put_chat_entry(const struct gen *g, const char *tail, int n_tail,
+                           const struct token_logprob *p, struct buf *out)
 {
     char rest[4];
     struct buf name;
@@ -177,7 +186,8 @@ static void add_chat(struct gen *g, struct gen_sample *s, const struct token_out
     buf_puts(out, "]}");
 }
 
-/* Appends one position to the four arrays of a completion's logprobs. t NULL values: the first prompt token. */
+/* Appends one position to the four arrays of a completion's logprobs. t NULL values: the first
+ * prompt token. */
 static void add_position(struct gen *g, struct buf *const arrays[4], const char *tail, int n_tail,
                          const struct token_output *t, size_t *offset)
 {
@@ -226,8 +236,8 @@ void logprobs_add(struct gen *g, struct gen_sample *s, const struct token_output
 }
 
 /* prompt_logprobs: [null, {"id": {"logprob","rank","decoded_token"}, …}, …] */
-static void put_prompt_map(struct gen *g, const char *tail, int n_tail, const struct token_output *t, int k,
-                           struct buf *out)
+static void put_prompt_map(struct gen *g, const char *tail, int n_tail,
+                           const struct token_output *t, int k, struct buf *out)
 {
     char rest[4];
     struct json_writer w;
@@ -260,8 +270,10 @@ void logprobs_prompt(struct gen *g, struct gen_prompt *p, const struct engine_ev
 {
     char tail[4];
     int n_tail = 0;
-    struct buf *const arrays[4] = {&p->echo_tokens, &p->echo_values, &p->echo_tops, &p->echo_offsets};
-    int want_list = g->f.prompt_logprobs >= 0, want_echo = g->f.echo && g->f.logprobs >= 0 && !g->dialect->chat;
+    struct buf *const arrays[4] = {&p->echo_tokens, &p->echo_values, &p->echo_tops,
+                                   &p->echo_offsets};
+    int want_list = g->f.prompt_logprobs >= 0,
+        want_echo = g->f.echo && g->f.logprobs >= 0 && !g->dialect->chat;
     for (int i = 0; i < ev->n_tokens; i++) {
         const struct token_output *t = &ev->tokens[i];
         if (want_list) {
@@ -279,8 +291,9 @@ void logprobs_prompt(struct gen *g, struct gen_prompt *p, const struct engine_ev
     }
 }
 
-void logprobs_write_completion(struct json_writer *w, const struct buf *tokens, const struct buf *values,
-                               const struct buf *tops, const struct buf *offsets)
+void logprobs_write_completion(struct json_writer *w, const struct buf *tokens,
+                               const struct buf *values, const struct buf *tops,
+                               const struct buf *offsets)
 {
     json_w_object(w);
     json_w_key(w, "text_offset");

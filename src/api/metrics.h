@@ -6,13 +6,20 @@
 #include "base/buf.h"
 #include <stdint.h>
 
-#define METRICS_ROUTES   32
-#define METRICS_METHODS  4  /* GET POST HEAD other */
-#define METRICS_CLASSES  5  /* 1xx .. 5xx */
-#define METRICS_HIGHR    22
+#define METRICS_ROUTES  32
+#define METRICS_METHODS 4 /* GET POST HEAD other */
+#define METRICS_CLASSES 5 /* 1xx .. 5xx */
+#define METRICS_HIGHR   22
 
-struct metrics_hist { uint64_t bucket[4]; uint64_t count; double sum; }; /* .1 .5 1 +Inf */
-struct metrics_summary { uint64_t count; double sum; };
+struct metrics_hist {
+    uint64_t bucket[4];
+    uint64_t count;
+    double sum;
+}; /* .1 .5 1 +Inf */
+struct metrics_summary {
+    uint64_t count;
+    double sum;
+};
 struct metrics {
     uint64_t requests[METRICS_ROUTES][METRICS_METHODS][METRICS_CLASSES];
     struct metrics_hist duration[METRICS_ROUTES][METRICS_METHODS];
@@ -21,7 +28,7 @@ struct metrics {
     double highr_sum;
 };
 /* route: index into the route table, or METRICS_ROUTES - 1 for none of them. */
-void metrics_http(struct metrics *m, int route, const char *method, int status, double seconds, uint64_t request_bytes,
-                  uint64_t response_bytes);
+void metrics_http(struct metrics *m, int route, const char *method, int status, double seconds,
+                  uint64_t request_bytes, uint64_t response_bytes);
 
 #endif

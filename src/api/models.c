@@ -57,8 +57,8 @@ void models_handle(struct server *s, struct http_exchange *x)
     respond_json(x, 200, &b);
 }
 
-/* 200 only when a token can be produced: the model is there, the server isn't going down, and an engine with work has
- * made a step lately. */
+/* 200 only when a token can be produced: the model is there, the server isn't going down, and an
+ * engine with work has made a step lately. */
 void health_handle(struct server *s, struct http_exchange *x)
 {
     int healthy = s->ready && !s->stopping;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fields that completions and chat share: types and schema ranges here, sampling ranges in sampling_params_check.
- * A field we can't honour yet is refused by name, never ignored: a client that asked for a schema or a beam and got plain
- * sampling would not notice. */
+/* The fields that completions and chat share: types and schema ranges here, sampling ranges in
+ * sampling_params_check. A field we can't honour yet is refused by name, never ignored: a client
+ * that asked for a schema or a beam and got plain sampling would not notice. */
 #include "api/gen.h"
 
 #include <inttypes.h>
@@ -28,14 +28,18 @@ static int is_set(const struct json *v)
 /* Fields with no meaning here yet, and fields that older releases had. */
 static int refuse_unsupported(const struct json *body, struct api_error *e)
 {
-    static const struct { const char *name, *why; } table[] = {
+    static const struct {
+        const char *name, *why;
+    } table[] = {
         {"structural_tag", "structural_tag is not supported by this version"},
         {"use_beam_search", "beam search is not supported by this version"},
         {"prompt_embeds", "prompt_embeds is not supported"},
         {"logprob_token_ids", "logprob_token_ids is not supported by this version"},
         {"repetition_detection", "repetition_detection is not supported by this version"},
-        {"thinking_token_budget", "thinking_token_budget needs a reasoning parser, and none is configured"},
-        {"kv_transfer_params", "kv_transfer_params needs a KV transfer configuration, and none is configured"},
+        {"thinking_token_budget",
+         "thinking_token_budget needs a reasoning parser, and none is configured"},
+        {"kv_transfer_params",
+         "kv_transfer_params needs a KV transfer configuration, and none is configured"},
         {"ec_transfer_params", "ec_transfer_params is not supported"},
         {"chat_template", "a chat template in the request is not accepted by this server"},
         {"return_assistant_tokens_mask", "return_assistant_tokens_mask is not supported"},
@@ -55,11 +59,13 @@ static int parse_stream(struct gen *g, const struct fields *f)
 {
     struct gen_fields *o = &g->f;
     const struct json *options = NULL;
-    if (field_bool(f, "stream", &o->stream) < 0 || field_object(f, "stream_options", &options) < 0) {
+    if (field_bool(f, "stream", &o->stream) < 0 ||
+        field_object(f, "stream_options", &options) < 0) {
         return -1;
     }
     if (options && !o->stream) {
-        return api_fail(f->e, 400, TYPE_SCHEMA, "stream_options", "Stream options can only be defined when `stream=True`.");
+        return api_fail(f->e, 400, TYPE_SCHEMA, "stream_options",
+                        "Stream options can only be defined when `stream=True`.");
     }
     if (options) {
         struct fields inner = {options, "stream_options.", f->e, f->arena};
@@ -81,10 +87,12 @@ static int parse_stop(struct gen *g, const struct fields *f)
     const struct json *v = json_get(f->object, "stop");
     size_t n = json_type(v) == JSON_STRING ? 1 : json_type(v) == JSON_ARRAY ? json_length(v) : 0;
     if (json_type(v) != JSON_NULL && json_type(v) != JSON_STRING && json_type(v) != JSON_ARRAY) {
-        return fail_field(f, "stop", "string_type", "Input should be a string or a list of strings");
+        return fail_field(f, "stop", "string_type",
+                          "Input should be a string or a list of strings");
     }
     if (n > (size_t)g->server->o.max_stop_strings) {
-        return api_fail_field(f->e, "stop", "too_long", v, "At most %d stop strings are allowed, got %zu",
+        return api_fail_field(f->e, "stop", "too_long", v,
+                              "At most %d stop strings are allowed, got %zu",
                               g->server->o.max_stop_strings, n);
     }
     o->stop = arena_alloc(&g->arena, (n + 1) * sizeof *o->stop);
@@ -95,7 +103,8 @@ static int parse_stop(struct gen *g, const struct fields *f)
     for (size_t i = 0; i < n; i++) {
         const struct json *item = json_type(v) == JSON_STRING ? v : json_at(v, i);
         if (json_type(item) != JSON_STRING) {
-            return fail_field(f, "stop", "string_type", "Input should be a string or a list of strings");
+            return fail_field(f, "stop", "string_type",
+                              "Input should be a string or a list of strings");
         }
         const char *text = json_string(item, &o->stop_bytes[i]);
         if (o->stop_bytes[i] == 0) {
@@ -131,11 +140,14 @@ static int parse_logit_bias(struct gen *g, const struct fields *f)
             return api_fail_param(f->e, "logit_bias", v, "logit_bias keys must be token ids");
         }
         if (json_type(bias) != JSON_INT && json_type(bias) != JSON_DOUBLE) {
-            return fail_field(f, "logit_bias", "float_type", "Input should be a map from token ids to numbers");
+            return fail_field(f, "logit_bias", "float_type",
+                              "Input should be a map from token ids to numbers");
         }
         if (id < 0 || id >= g->server->model.vocab_size) {
-            return api_fail_param(f->e, "logit_bias", v, "token_id %ld in logit_bias contains out-of-vocab token id. "
-                                  "Vocabulary size: %d", id, g->server->model.vocab_size);
+            return api_fail_param(f->e, "logit_bias", v,
+                                  "token_id %ld in logit_bias contains out-of-vocab token id. "
+                                  "Vocabulary size: %d",
+                                  id, g->server->model.vocab_size);
         }
         double b = json_double(bias);
         list[n++] = (struct token_bias){(int32_t)id, (float)(b > 100 ? 100 : b < -100 ? -100 : b)};
@@ -180,10 +192,12 @@ static int parse_bad_words(struct gen *g, const struct fields *f)
             buf_puts(&spaced, variant ? " " : "");
             buf_append(&spaced, word, len);
             ids.n = 0;
-            if (tokenizer_encode(g->server->model.tokenizer, spaced.data, spaced.len, 0, &ids, &err) != 0) {
+            if (tokenizer_encode(g->server->model.tokenizer, spaced.data, spaced.len, 0, &ids,
+                                 &err) != 0) {
                 rc = api_fail_err(f->e, &err);
             } else if (ids.n > 128) {
-                rc = api_fail_param(f->e, "bad_words", item, "a bad word may have at most 128 tokens");
+                rc = api_fail_param(f->e, "bad_words", item,
+                                    "a bad word may have at most 128 tokens");
             } else if (ids.n > 0) {
                 list[n].ids = arena_memdup(&g->arena, ids.ids, ids.n * sizeof *ids.ids);
                 list[n].n = (int)ids.n;
@@ -204,7 +218,8 @@ static int parse_counts(struct gen *g, const struct fields *f)
     struct sampling_params *p = &o->sp;
     int best_of = 0;
     int64_t seed = -1;
-    if (field_int32(f, "n", INT_MIN, INT_MAX, &p->n) < 0 || field_int32(f, "best_of", INT_MIN, INT_MAX, &best_of) < 0 ||
+    if (field_int32(f, "n", INT_MIN, INT_MAX, &p->n) < 0 ||
+        field_int32(f, "best_of", INT_MIN, INT_MAX, &best_of) < 0 ||
         field_int32(f, "min_tokens", INT_MIN, INT_MAX, &p->min_tokens) < 0 ||
         field_int32(f, "top_k", INT_MIN, INT_MAX, &p->top_k) < 0 ||
         field_int(f, "seed", INT64_MIN, INT64_MAX, &seed) < 0 ||
@@ -212,8 +227,8 @@ static int parse_counts(struct gen *g, const struct fields *f)
         return -1;
     }
     if (p->n > g->server->o.max_n) {
-        return api_fail_param(f->e, "n", json_get(f->object, "n"), "n must be at most %d, got %d.", g->server->o.max_n,
-                              p->n);
+        return api_fail_param(f->e, "n", json_get(f->object, "n"), "n must be at most %d, got %d.",
+                              g->server->o.max_n, p->n);
     }
     if (best_of > 1 && best_of != p->n) {
         return api_fail_param(f->e, "best_of", json_get(f->object, "best_of"),
@@ -230,7 +245,8 @@ static int parse_counts(struct gen *g, const struct fields *f)
         return -1;
     }
     if (side && strcmp(side, "left") != 0 && strcmp(side, "right") != 0) {
-        return fail_field(f, "truncation_side", "literal_error", "Input should be 'left' or 'right'");
+        return fail_field(f, "truncation_side", "literal_error",
+                          "Input should be 'left' or 'right'");
     }
     o->truncate_left = !side || side[0] == 'l';
     return 0;
@@ -248,15 +264,19 @@ static int parse_sampling(struct gen *g, const struct fields *f)
     p->top_k = d->has_top_k ? d->top_k : 0;
     p->min_p = d->has_min_p ? d->min_p : 0.0;
     p->repetition_penalty = d->has_repetition_penalty ? d->repetition_penalty : 1.0;
-    if (field_double(f, "temperature", &p->temperature) < 0 || field_double(f, "top_p", &p->top_p) < 0 ||
-        field_double(f, "min_p", &p->min_p) < 0 || field_double(f, "repetition_penalty", &p->repetition_penalty) < 0 ||
+    if (field_double(f, "temperature", &p->temperature) < 0 ||
+        field_double(f, "top_p", &p->top_p) < 0 || field_double(f, "min_p", &p->min_p) < 0 ||
+        field_double(f, "repetition_penalty", &p->repetition_penalty) < 0 ||
         field_double(f, "presence_penalty", &p->presence_penalty) < 0 ||
         field_double(f, "frequency_penalty", &p->frequency_penalty) < 0 || parse_counts(g, f) < 0 ||
-        field_bool(f, "ignore_eos", &p->ignore_eos) < 0 || parse_logit_bias(g, f) < 0 || parse_bad_words(g, f) < 0 ||
-        field_ids(f, "stop_token_ids", INT32_MIN, INT32_MAX, &p->stop_token_ids, &p->n_stop_token_ids) < 0) {
+        field_bool(f, "ignore_eos", &p->ignore_eos) < 0 || parse_logit_bias(g, f) < 0 ||
+        parse_bad_words(g, f) < 0 ||
+        field_ids(f, "stop_token_ids", INT32_MIN, INT32_MAX, &p->stop_token_ids,
+                  &p->n_stop_token_ids) < 0) {
         return -1;
     }
-    int rc = field_ids(f, "allowed_token_ids", 0, vocab - 1, &p->allowed_token_ids, &p->n_allowed_token_ids);
+    int rc = field_ids(f, "allowed_token_ids", 0, vocab - 1, &p->allowed_token_ids,
+                       &p->n_allowed_token_ids);
     if (rc > 0 && p->n_allowed_token_ids == 0) {
         return api_fail_param(f->e, "allowed_token_ids", json_get(f->object, "allowed_token_ids"),
                               "allowed_token_ids is not None and empty!");
@@ -273,7 +293,8 @@ static int parse_prompt_logprobs(struct gen *g, const struct fields *f)
     }
     const struct json *v = json_get(f->object, "prompt_logprobs");
     if (k < -1) {
-        return api_fail(f->e, 400, TYPE_SCHEMA, "prompt_logprobs", "`prompt_logprobs` must be a positive value or -1.");
+        return api_fail(f->e, 400, TYPE_SCHEMA, "prompt_logprobs",
+                        "`prompt_logprobs` must be a positive value or -1.");
     }
     if (g->f.stream && k != 0) {
         return api_fail(f->e, 400, TYPE_SCHEMA, "prompt_logprobs",
@@ -281,8 +302,9 @@ static int parse_prompt_logprobs(struct gen *g, const struct fields *f)
     }
     int limit = g->server->o.max_logprobs, vocab = g->server->model.vocab_size;
     if (limit >= 0 && (k == -1 ? vocab : k) > limit) {
-        return api_fail_param(f->e, "prompt_logprobs", v,
-                              "Requested prompt logprobs of %d, which is greater than max allowed: %d", k, limit);
+        return api_fail_param(
+            f->e, "prompt_logprobs", v,
+            "Requested prompt logprobs of %d, which is greater than max allowed: %d", k, limit);
     }
     g->f.prompt_logprobs = k == -1 ? vocab : k;
     return 0;
@@ -309,17 +331,21 @@ int gen_parse_common(struct gen *g, const struct fields *f, struct api_error *e)
     o->stream_interval = g->server->o.stream_interval;
     o->tokens_as_ids = g->server->o.return_tokens_as_token_ids;
     if (field_string(f, "model", &ignored) < 0 || parse_stream(g, f) < 0 || parse_stop(g, f) < 0 ||
-        field_bool(f, "echo", &o->echo) < 0 || field_bool(f, "include_stop_str_in_output", &o->include_stop_str) < 0 ||
+        field_bool(f, "echo", &o->echo) < 0 ||
+        field_bool(f, "include_stop_str_in_output", &o->include_stop_str) < 0 ||
         field_bool(f, "skip_special_tokens", &o->skip_special) < 0 ||
         field_bool(f, "spaces_between_special_tokens", &flag) < 0 ||
-        field_bool(f, "add_special_tokens", &flag) < 0 || field_bool(f, "return_token_ids", &o->return_token_ids) < 0 ||
+        field_bool(f, "add_special_tokens", &flag) < 0 ||
+        field_bool(f, "return_token_ids", &o->return_token_ids) < 0 ||
         field_bool(f, "return_tokens_as_token_ids", &o->tokens_as_ids) < 0 ||
-        field_string(f, "cache_salt", &o->cache_salt) < 0 || field_string(f, "request_id", &o->request_id) < 0 ||
+        field_string(f, "cache_salt", &o->cache_salt) < 0 ||
+        field_string(f, "request_id", &o->request_id) < 0 ||
         field_string(f, "user", &ignored) < 0) {
         return -1;
     }
     if (o->cache_salt && !o->cache_salt[0]) {
-        return api_fail(e, 400, TYPE_SCHEMA, "cache_salt", "Parameter 'cache_salt' must be a non-empty string if provided.");
+        return api_fail(e, 400, TYPE_SCHEMA, "cache_salt",
+                        "Parameter 'cache_salt' must be a non-empty string if provided.");
     }
     if (check_model_name(g->server, f->object, e) < 0 || refuse_unsupported(f->object, e) < 0) {
         return -1;

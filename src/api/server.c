@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Start, threads, readiness and the end of a server.
  *
- * Threads: the net thread runs the event loop and owns all but the queues; the worker thread parses and tokenizes what
- * is long; the engine thread sends events into `events`. Other threads reach the loop through flags and an eventfd.
+ * Threads: the net thread runs the event loop and owns all but the queues; the worker thread parses
+ * and tokenizes what is long; the engine thread sends events into `events`. Other threads reach the
+ * loop through flags and an eventfd.
  *
- * The end has three stages, each with a deadline: draining (shutdown_timeout_s), aborted (the engine ends every sample
- * with "abort", and those responses are sent), flushed. A second signal skips the first. */
+ * The end has three stages, each with a deadline: draining (shutdown_timeout_s), aborted (the
+ * engine ends every sample with "abort", and those responses are sent), flushed. A second signal
+ * skips the first. */
 #include "api/gen.h"
 #include "api/state.h"
 
@@ -115,7 +117,8 @@ static int copy_options(struct server *s, const struct server_options *o, struct
             return err_prefix(e, "--default-chat-template-kwargs");
         }
         if (json_type(s->default_kwargs) != JSON_OBJECT) {
-            return err_set(e, ERR_INVALID, "--default-chat-template-kwargs: expected a JSON object");
+            return err_set(e, ERR_INVALID,
+                           "--default-chat-template-kwargs: expected a JSON object");
         }
         c->default_chat_template_kwargs = NULL;
     }
@@ -128,13 +131,14 @@ static void log_start(struct server *s)
 {
     const char *host = s->o.host ? s->o.host : "0.0.0.0";
     int ipv6 = strchr(host, ':') != NULL;
-    log_info(s->log, "Starting vLLM server on http://%s%s%s:%d", ipv6 ? "[" : "", host, ipv6 ? "]" : "", server_port(s));
+    log_info(s->log, "Starting vLLM server on http://%s%s%s:%d", ipv6 ? "[" : "", host,
+             ipv6 ? "]" : "", server_port(s));
     log_info(s->log, "Available routes are:");
     for (int i = 0; i < server_n_routes; i++) {
         unsigned m = server_routes[i].methods;
         char methods[32];
-        snprintf(methods, sizeof methods, "%s%s%s", m & M_GET ? "GET, " : "", m & M_HEAD ? "HEAD, " : "",
-                 m & M_POST ? "POST, " : "");
+        snprintf(methods, sizeof methods, "%s%s%s", m & M_GET ? "GET, " : "",
+                 m & M_HEAD ? "HEAD, " : "", m & M_POST ? "POST, " : "");
         methods[strlen(methods) - 2] = 0;
         log_info(s->log, "Route: %s, Methods: %s", server_routes[i].path, methods);
     }
@@ -161,7 +165,8 @@ void server_set_ready(struct server *s, const struct server_model *m)
     *c = *m;
     struct server_label *labels = arena_alloc(a, (size_t)(m->n_cache_labels + 1) * sizeof *labels);
     int bad = !labels || copy_string(a, &c->path) || copy_string(a, &c->numerics_id);
-    c->stop_token_ids = arena_memdup(a, m->stop_token_ids, (size_t)m->n_stop_token_ids * sizeof *m->stop_token_ids);
+    c->stop_token_ids =
+        arena_memdup(a, m->stop_token_ids, (size_t)m->n_stop_token_ids * sizeof *m->stop_token_ids);
     bad |= m->n_stop_token_ids > 0 && !c->stop_token_ids;
     for (int i = 0; !bad && i < m->n_cache_labels; i++) {
         labels[i] = m->cache_labels[i];
@@ -345,8 +350,9 @@ static int add_events(struct server *s, struct err *e)
     s->ev_events = event_new(s->base, mq_fd(s->events), EV_READ | EV_PERSIST, on_events, s);
     s->ev_worked = event_new(s->base, mq_fd(s->worked), EV_READ | EV_PERSIST, on_worked, s);
     s->ev_tick = event_new(s->base, -1, EV_PERSIST, on_tick, s);
-    if (!s->ev_control || !s->ev_events || !s->ev_worked || !s->ev_tick || event_add(s->ev_control, NULL) ||
-        event_add(s->ev_events, NULL) || event_add(s->ev_worked, NULL)) {
+    if (!s->ev_control || !s->ev_events || !s->ev_worked || !s->ev_tick ||
+        event_add(s->ev_control, NULL) || event_add(s->ev_events, NULL) ||
+        event_add(s->ev_worked, NULL)) {
         return err_set(e, ERR_NOMEM, "can't create the event loop's events");
     }
     if (signals_blocked()) {
@@ -355,7 +361,9 @@ static int add_events(struct server *s, struct err *e)
         sigaddset(&set, SIGTERM);
         sigaddset(&set, SIGINT);
         s->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-        s->ev_signal = s->signal_fd >= 0 ? event_new(s->base, s->signal_fd, EV_READ | EV_PERSIST, on_signal, s) : NULL;
+        s->ev_signal = s->signal_fd >= 0
+                           ? event_new(s->base, s->signal_fd, EV_READ | EV_PERSIST, on_signal, s)
+                           : NULL;
         if (!s->ev_signal || event_add(s->ev_signal, NULL)) {
             return err_set(e, ERR_IO, "can't watch for signals");
         }
@@ -388,12 +396,17 @@ int server_open(struct server **out, const struct server_options *o, struct err 
         rc = err_set(e, ERR_IO, "can't create the event loop");
         goto fail;
     }
-    struct http_options h = {.host = s->o.host, .port = o->port, .max_body_bytes = o->max_body_bytes,
-                             .max_header_bytes = o->max_header_bytes, .max_connections = o->max_connections,
-                             .keep_alive_s = o->keep_alive_s, .read_timeout_s = o->read_timeout_s,
+    struct http_options h = {.host = s->o.host,
+                             .port = o->port,
+                             .max_body_bytes = o->max_body_bytes,
+                             .max_header_bytes = o->max_header_bytes,
+                             .max_connections = o->max_connections,
+                             .keep_alive_s = o->keep_alive_s,
+                             .read_timeout_s = o->read_timeout_s,
                              .write_timeout_s = o->write_timeout_s};
     dispatch_callbacks(s, &h.callbacks);
-    if ((rc = mq_new(&s->events, e)) != 0 || (rc = mq_new(&s->worked, e)) != 0 || (rc = mq_new(&s->to_worker, e)) != 0 ||
+    if ((rc = mq_new(&s->events, e)) != 0 || (rc = mq_new(&s->worked, e)) != 0 ||
+        (rc = mq_new(&s->to_worker, e)) != 0 ||
         (rc = http_server_new(&s->http, s->base, &h, e)) != 0 || (rc = add_events(s, e)) != 0) {
         goto fail;
     }

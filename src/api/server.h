@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The HTTP server as a whole: one net thread that owns every connection, one worker thread for the parsing and
- * tokenizing of long requests, and the join to an engine that arrives later.
+/* The HTTP server as a whole: one net thread that owns every connection, one worker thread for the
+ * parsing and tokenizing of long requests, and the join to an engine that arrives later.
  *
  * Life of a server, as a command drives it:
  *
  *     server_block_signals();             // first thing, before any thread exists
  *     model_open(…);                      // everything that headers and sizes can show
- *     server_open(&s, &options, &e);      // binds and listens: /health says 503, work is refused with 503
- *     model_load(…); engine_open(…);
- *     server_set_ready(s, &model);        // logs the routes and "Application startup complete.", answers from now on
- *     rc = server_wait(s);                // until SIGTERM/SIGINT or server_stop; drains for shutdown_timeout_s
- *     engine_close(…);                    // no request is outstanding any more
- *     server_close(s);                    // last: it owns the queue that the engine's events went to
+ *     server_open(&s, &options, &e);      // binds and listens: /health says 503, work is refused
+ * with 503 model_load(…); engine_open(…); server_set_ready(s, &model);        // logs the routes
+ * and "Application startup complete.", answers from now on rc = server_wait(s);                //
+ * until SIGTERM/SIGINT or server_stop; drains for shutdown_timeout_s engine_close(…); // no request
+ * is outstanding any more server_close(s);                    // last: it owns the queue that the
+ * engine's events went to
  *
- * All functions may be called from any one thread; server_stop and server_set_ready from any thread at any time. */
+ * All functions may be called from any one thread; server_stop and server_set_ready from any thread
+ * at any time. */
 #ifndef TERN_API_SERVER_H
 #define TERN_API_SERVER_H
 
@@ -24,31 +25,34 @@
 #include "text/tokenizer.h"
 #include <stdint.h>
 
-/* Sampling defaults for fields a client leaves null: generation_config.json with --override-generation-config merged
- * over it, or nothing with --generation-config vllm. */
+/* Sampling defaults for fields a client leaves null: generation_config.json with
+ * --override-generation-config merged over it, or nothing with --generation-config vllm. */
 struct server_generation_defaults {
-    int has_temperature, has_top_p, has_top_k, has_min_p, has_repetition_penalty, has_max_new_tokens;
+    int has_temperature, has_top_p, has_top_k, has_min_p, has_repetition_penalty,
+        has_max_new_tokens;
     double temperature, top_p, min_p, repetition_penalty;
     int top_k, max_new_tokens; /* max_new_tokens caps every request, as vLLM does */
 };
 
 /* Everything borrowed here is copied by server_open. Start from server_options_init. */
 struct server_options {
-    const char *host;                   /* NULL: 0.0.0.0 */
-    int port;                           /* 0: any free one, see server_port */
-    const char *const *served_model_names; /* the first is echoed in responses and metrics; at least one */
+    const char *host; /* NULL: 0.0.0.0 */
+    int port;         /* 0: any free one, see server_port */
+    const char *const
+        *served_model_names; /* the first is echoed in responses and metrics; at least one */
     int n_served_model_names;
-    const char *const *api_keys;        /* none: open */
+    const char *const *api_keys; /* none: open */
     int n_api_keys;
-    const char *response_role;          /* "assistant" */
-    const char *root_path;              /* reverse-proxy prefix that is cut from request paths, or NULL */
+    const char *response_role; /* "assistant" */
+    const char *root_path;     /* reverse-proxy prefix that is cut from request paths, or NULL */
     int enable_request_id_headers, enable_prompt_tokens_details, enable_force_include_usage;
     int enable_server_load_tracking;
     int return_tokens_as_token_ids;
     int enable_log_requests;
-    int max_logprobs;                   /* 20; -1: no limit */
+    int max_logprobs; /* 20; -1: no limit */
     struct server_generation_defaults generation;
-    const char *default_chat_template_kwargs; /* JSON object text, or NULL; checked by server_open */
+    const char
+        *default_chat_template_kwargs; /* JSON object text, or NULL; checked by server_open */
     /* access log */
     int disable_access_log;
     const char *const *disable_access_log_for; /* exact paths */
@@ -58,59 +62,69 @@ struct server_options {
     int n_allowed_origins, n_allowed_methods, n_allowed_headers;
     int allow_credentials;
     /* times */
-    int keep_alive_s;                   /* 5: idle between requests */
-    int read_timeout_s;                 /* 30: a request head must be complete, a body must keep moving */
-    int write_timeout_s;                /* 30: a reader that takes nothing for this long is gone */
-    int shutdown_timeout_s;             /* 0: in-flight requests are aborted on SIGTERM */
-    int stall_timeout_s;                /* 60: /health is 503 when the engine has work but made no step for this long */
+    int keep_alive_s;       /* 5: idle between requests */
+    int read_timeout_s;     /* 30: a request head must be complete, a body must keep moving */
+    int write_timeout_s;    /* 30: a reader that takes nothing for this long is gone */
+    int shutdown_timeout_s; /* 0: in-flight requests are aborted on SIGTERM */
+    int stall_timeout_s;    /* 60: /health is 503 when the engine has work but made no step for this
+                               long */
     /* limits */
-    size_t max_body_bytes;              /* 32 MiB: 413 beyond */
-    size_t max_header_bytes;            /* 64 KiB for all header fields: 431 beyond; the URL alone: 8 KiB, 414 */
-    int max_connections;                /* 4096; more are closed at once */
-    int json_depth;                     /* 64 */
-    int max_num_queued_reqs;            /* 0: no cap; else 503 when this many sequences are in flight */
-    int max_prompts;                    /* 1024 prompts in one completion request */
-    int max_n;                          /* 16384 */
-    int max_stop_strings;               /* 4 */
-    int stream_interval;                /* 1 */
-    const struct log *log;              /* borrowed for the server's life; NULL: default */
+    size_t max_body_bytes; /* 32 MiB: 413 beyond */
+    size_t
+        max_header_bytes; /* 64 KiB for all header fields: 431 beyond; the URL alone: 8 KiB, 414 */
+    int max_connections;  /* 4096; more are closed at once */
+    int json_depth;       /* 64 */
+    int max_num_queued_reqs; /* 0: no cap; else 503 when this many sequences are in flight */
+    int max_prompts;         /* 1024 prompts in one completion request */
+    int max_n;               /* 16384 */
+    int max_stop_strings;    /* 4 */
+    int stream_interval;     /* 1 */
+    const struct log *log;   /* borrowed for the server's life; NULL: default */
 };
 void server_options_init(struct server_options *o);
 
 /* One label of the metric vllm:cache_config_info. */
-struct server_label { const char *name, *value; };
+struct server_label {
+    const char *name, *value;
+};
 
-/* What answers requests once loaded. Pointers are borrowed and must live until server_wait has returned; strings and
- * arrays are copied. */
+/* What answers requests once loaded. Pointers are borrowed and must live until server_wait has
+ * returned; strings and arrays are copied. */
 struct server_model {
     struct engine *engine;
     const struct tokenizer *tokenizer;
     const struct chat_template *chat_template;
-    const char *path;                   /* as given on the command line: "root" in /v1/models */
+    const char *path; /* as given on the command line: "root" in /v1/models */
     int max_model_len;
-    int vocab_size;                     /* ids a request may name: 0 .. vocab_size-1 */
-    const int32_t *stop_token_ids;      /* enders besides the primary EOS (generation_config, <|end_of_sentence|>) */
+    int vocab_size;                /* ids a request may name: 0 .. vocab_size-1 */
+    const int32_t *stop_token_ids; /* enders besides the primary EOS (generation_config,
+                                      <|end_of_sentence|>) */
     int n_stop_token_ids;
-    const char *numerics_id;            /* goes into system_fingerprint; may be NULL */
+    const char *numerics_id;                 /* goes into system_fingerprint; may be NULL */
     const struct server_label *cache_labels; /* for vllm:cache_config_info */
     int n_cache_labels;
 };
 
 struct server;
-/* Blocks SIGTERM and SIGINT in the calling thread and thus in every thread created afterwards, so that they reach the
- * net loop's signalfd. Call it before any other thread exists. Without it server_wait ends on server_stop only. */
+/* Blocks SIGTERM and SIGINT in the calling thread and thus in every thread created afterwards, so
+ * that they reach the net loop's signalfd. Call it before any other thread exists. Without it
+ * server_wait ends on server_stop only. */
 void server_block_signals(void);
-/* Binds and listens at once and starts the net thread. ERR_BUSY "address already in use" when the port is taken. */
+/* Binds and listens at once and starts the net thread. ERR_BUSY "address already in use" when the
+ * port is taken. */
 int server_open(struct server **out, const struct server_options *o, struct err *e);
 int server_port(const struct server *s); /* the bound port */
-/* Connects the engine, logs "Starting vLLM server on http://…", the routes and the uvicorn-like start-up lines. */
+/* Connects the engine, logs "Starting vLLM server on http://…", the routes and the uvicorn-like
+ * start-up lines. */
 void server_set_ready(struct server *s, const struct server_model *m);
-/* Blocks until a signal or server_stop, then stops accepting, refuses new requests with 503, waits up to
- * shutdown_timeout_s for running ones, aborts the rest and waits for the engine to let go of them. A second signal
- * skips the waiting. Returns 0; or ERR_CANCELED when the server was told to stop before it was ready. */
+/* Blocks until a signal or server_stop, then stops accepting, refuses new requests with 503, waits
+ * up to shutdown_timeout_s for running ones, aborts the rest and waits for the engine to let go of
+ * them. A second signal skips the waiting. Returns 0; or ERR_CANCELED when the server was told to
+ * stop before it was ready. */
 int server_wait(struct server *s);
 void server_stop(struct server *s); /* as if SIGTERM had come; a second call forces */
-int server_stop_requested(const struct server *s); /* a signal or server_stop came; for commands that still load */
+int server_stop_requested(
+    const struct server *s); /* a signal or server_stop came; for commands that still load */
 void server_close(struct server *s); /* stops at once if still running; accepts NULL */
 
 #endif

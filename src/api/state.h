@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside of the API, shared by its files: the server object, work that may run on the worker thread, and the table of
- * routes. Everything here belongs to the net thread, except where a comment says otherwise. */
+/* Inside of the API, shared by its files: the server object, work that may run on the worker
+ * thread, and the table of routes. Everything here belongs to the net thread, except where a
+ * comment says otherwise. */
 #ifndef TERN_API_STATE_H
 #define TERN_API_STATE_H
 
@@ -14,15 +15,16 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define WORKER_BODY_BYTES (16 * 1024) /* longer bodies are parsed and tokenized off the net loop */
+#define WORKER_BODY_BYTES (16 * 1024) /* longer bodies are parsed and tokenized off the net loop   \
+                                       */
 
 struct event_base;
 struct event;
 struct gen;
 struct structured;
 
-/* A piece of request handling that may run on the worker thread: run touches only the work itself and the server's
- * immutable parts (options, model); done is called on the net thread. */
+/* A piece of request handling that may run on the worker thread: run touches only the work itself
+ * and the server's immutable parts (options, model); done is called on the net thread. */
 struct work {
     struct mq_node node;
     void (*run)(struct work *w);
@@ -30,10 +32,10 @@ struct work {
 };
 
 enum route_flags {
-    ROUTE_OPEN = 1,        /* needs no API key */
-    ROUTE_MODEL = 2,       /* 503 until the model is there */
-    ROUTE_JSON = 4,        /* body must be application/json */
-    ROUTE_UNCOUNTED = 8,   /* not in the http_* metrics */
+    ROUTE_OPEN = 1,      /* needs no API key */
+    ROUTE_MODEL = 2,     /* 503 until the model is there */
+    ROUTE_JSON = 4,      /* body must be application/json */
+    ROUTE_UNCOUNTED = 8, /* not in the http_* metrics */
 };
 
 struct route {
@@ -45,10 +47,10 @@ struct route {
 enum route_method { M_GET = 1, M_HEAD = 2, M_POST = 4 };
 
 struct server {
-    struct arena arena;             /* copies of options */
-    struct arena model_arena;       /* copies of what server_set_ready brought */
+    struct arena arena;       /* copies of options */
+    struct arena model_arena; /* copies of what server_set_ready brought */
     struct server_options o;
-    struct json *default_kwargs;    /* immutable */
+    struct json *default_kwargs; /* immutable */
     unsigned char (*key_hashes)[32];
     struct log log_default;
     const struct log *log;
@@ -61,30 +63,32 @@ struct server {
     pthread_t thread, worker;
     int thread_started, worker_started;
 
-    struct server_model model;      /* immutable once ready */
-    struct structured *structured;  /* with the model; has its own lock */
+    struct server_model model;     /* immutable once ready */
+    struct structured *structured; /* with the model; has its own lock */
     int ready;
-    int64_t created;                /* of the model cards */
+    int64_t created; /* of the model cards */
     char fingerprint[64];
 
-    struct gen *gens;               /* all that are not freed */
+    struct gen *gens; /* all that are not freed */
     int n_gens;
-    int n_sequences;                /* samples in the engine */
-    int n_load;                     /* generation requests with a client */
-    int stopping;                   /* 1: draining, 2: forced */
-    int aborted;                    /* the engine was told to end everything */
-    uint64_t deadline_ns;           /* of the stage the shutdown is in */
+    int n_sequences;      /* samples in the engine */
+    int n_load;           /* generation requests with a client */
+    int stopping;         /* 1: draining, 2: forced */
+    int aborted;          /* the engine was told to end everything */
+    uint64_t deadline_ns; /* of the stage the shutdown is in */
     struct metrics metrics;
-    struct { char name[64]; } unknown_logged[64]; /* request fields mentioned once */
+    struct {
+        char name[64];
+    } unknown_logged[64]; /* request fields mentioned once */
     int n_unknown_logged;
 
-    atomic_int stop_requested;      /* how often */
+    atomic_int stop_requested; /* how often */
     atomic_int worker_stop;
-    pthread_mutex_t lock;           /* for what follows */
+    pthread_mutex_t lock; /* for what follows */
     pthread_cond_t cond;
-    int installed;                  /* the net thread answers with the model; set under the lock */
-    int finished;                   /* the net thread's loop has ended */
-    struct server_model pending;    /* from server_set_ready to the net thread */
+    int installed;               /* the net thread answers with the model; set under the lock */
+    int finished;                /* the net thread's loop has ended */
+    struct server_model pending; /* from server_set_ready to the net thread */
     int has_pending;
 };
 
@@ -94,12 +98,14 @@ void work_post(struct server *s, struct work *w, size_t body_bytes); /* runs at 
 void respond_error(struct server *s, struct http_exchange *x, const struct api_error *e);
 void respond_json(struct http_exchange *x, int status, struct buf *body); /* finishes body */
 void respond_empty(struct http_exchange *x, int status);
-void note_unknown_fields(struct server *s, const struct json *body, const char *const *known, size_t n_known);
+void note_unknown_fields(struct server *s, const struct json *body, const char *const *known,
+                         size_t n_known);
 void uvicorn_line(const struct server *s, const char *fmt, ...) TERN_PRINTF(2, 3);
 void random_hex(char *out, int n_digits); /* NUL-terminated */
 /* The name may be a served one, its last path component, null or empty; else 404. */
 int check_model_name(const struct server *s, const struct json *body, struct api_error *e);
-const char *request_id_header(const struct http_exchange *x); /* NULL when absent or not printable */
+const char *
+request_id_header(const struct http_exchange *x); /* NULL when absent or not printable */
 
 /* ---- routes.c ---- */
 extern const struct route server_routes[];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /tokenize (a prompt, or messages through the template) and POST /detokenize. No length check: benchmark clients
- * use them to shape prompts. */
+/* POST /tokenize (a prompt, or messages through the template) and POST /detokenize. No length
+ * check: benchmark clients use them to shape prompts. */
 #include "api/messages.h"
 #include "api/state.h"
 
@@ -19,7 +19,8 @@ struct tokenize_work {
     struct buf out;
 };
 
-static int encode(const struct server *s, const struct json *body, const struct fields *f, struct token_ids *ids)
+static int encode(const struct server *s, const struct json *body, const struct fields *f,
+                  struct token_ids *ids)
 {
     struct err err = {0};
     struct api_error *e = f->e;
@@ -34,7 +35,9 @@ static int encode(const struct server *s, const struct json *body, const struct 
             return fail_field(f, "prompt", "string_type", "Input should be a valid string");
         }
         const char *text = json_string(prompt, &n);
-        return tokenizer_encode(s->model.tokenizer, text, n, 1, ids, &err) == 0 ? 0 : api_fail_err(e, &err);
+        return tokenizer_encode(s->model.tokenizer, text, n, 1, ids, &err) == 0
+                   ? 0
+                   : api_fail_err(e, &err);
     }
     if (json_type(messages) == JSON_NULL) {
         return api_fail_field(e, "prompt", "missing", NULL, "Field required");
@@ -43,28 +46,33 @@ static int encode(const struct server *s, const struct json *body, const struct 
     int given = field_bool(f, "add_generation_prompt", &add);
     const struct json *tools = NULL;
     struct json *kwargs = NULL;
-    if (given < 0 || field_bool(f, "continue_final_message", &cont) < 0 || field_array(f, "tools", &tools) < 0 ||
-        messages_check(messages, e) < 0) {
+    if (given < 0 || field_bool(f, "continue_final_message", &cont) < 0 ||
+        field_array(f, "tools", &tools) < 0 || messages_check(messages, e) < 0) {
         return -1;
     }
     if (json_type(json_get(body, "chat_template")) != JSON_NULL) {
-        return api_fail(e, 400, TYPE_BAD, "chat_template", "a chat template in the request is not accepted by this server");
+        return api_fail(e, 400, TYPE_BAD, "chat_template",
+                        "a chat template in the request is not accepted by this server");
     }
     if (cont && given && add) {
-        return api_fail(e, 400, TYPE_SCHEMA, "continue_final_message",
-                        "Cannot set both `continue_final_message` and `add_generation_prompt` to True.");
+        return api_fail(
+            e, 400, TYPE_SCHEMA, "continue_final_message",
+            "Cannot set both `continue_final_message` and `add_generation_prompt` to True.");
     }
     if (messages_kwargs(s->default_kwargs, body, &kwargs, e) < 0) {
         return -1;
     }
-    struct chat_render_options r = {.add_generation_prompt = add && !cont, .continue_final_message = cont, .tools = tools,
+    struct chat_render_options r = {.add_generation_prompt = add && !cont,
+                                    .continue_final_message = cont,
+                                    .tools = tools,
                                     .kwargs = kwargs};
     int rc = chat_encode(s->model.chat_template, messages, &r, ids, NULL, &err);
     json_free(kwargs);
     return rc == 0 ? 0 : api_fail_err(e, &err);
 }
 
-static int tokenize(const struct server *s, const struct json *body, const struct fields *f, struct buf *out)
+static int tokenize(const struct server *s, const struct json *body, const struct fields *f,
+                    struct buf *out)
 {
     struct token_ids ids = {0};
     struct json_writer w;
@@ -100,13 +108,16 @@ static int tokenize(const struct server *s, const struct json *body, const struc
     return 0;
 }
 
-static int detokenize(const struct server *s, const struct json *body, const struct fields *f, struct buf *out)
+static int detokenize(const struct server *s, const struct json *body, const struct fields *f,
+                      struct buf *out)
 {
     const int32_t *ids = NULL;
     int n = 0;
     int rc = field_ids(f, "tokens", 0, tokenizer_n_ids(s->model.tokenizer) - 1, &ids, &n);
     if (rc <= 0) {
-        return rc < 0 ? -1 : api_fail_field(f->e, "tokens", "missing", json_get(body, "tokens"), "Field required");
+        return rc < 0 ? -1
+                      : api_fail_field(f->e, "tokens", "missing", json_get(body, "tokens"),
+                                       "Field required");
     }
     struct buf text;
     struct json_writer w;
@@ -123,13 +134,15 @@ static int detokenize(const struct server *s, const struct json *body, const str
 
 static void run(struct work *w)
 {
-    struct tokenize_work *t = (struct tokenize_work *)((char *)w - offsetof(struct tokenize_work, work));
+    struct tokenize_work *t =
+        (struct tokenize_work *)((char *)w - offsetof(struct tokenize_work, work));
     const struct server *s = t->server;
     struct json *body = NULL;
     struct arena arena;
     arena_init(&arena, 0);
     struct fields f = {NULL, "", &t->error, &arena};
-    if (fields_parse_body(&body, t->body ? t->body : "", t->body_bytes, s->o.json_depth, &t->error) == 0 &&
+    if (fields_parse_body(&body, t->body ? t->body : "", t->body_bytes, s->o.json_depth,
+                          &t->error) == 0 &&
         check_model_name(s, body, &t->error) == 0) {
         f.object = body;
         if (t->reverse) {
@@ -146,7 +159,8 @@ static void run(struct work *w)
 
 static void done(struct work *w)
 {
-    struct tokenize_work *t = (struct tokenize_work *)((char *)w - offsetof(struct tokenize_work, work));
+    struct tokenize_work *t =
+        (struct tokenize_work *)((char *)w - offsetof(struct tokenize_work, work));
     if (!t->x) {
         buf_fini(&t->out);
     } else if (t->error.status) {

@@ -2,16 +2,18 @@
 /* Connections. Each is a small state machine:
  *
  *     READING   a request is awaited or coming in; EOF closes
- *     RUNNING   a request was handed up, its response is due or streaming; EOF means that the client is gone
- *     FLUSHING  the response is complete but bytes wait; then READING again, or LINGERING, or closed
- *     LINGERING our side is shut, input is thrown away for a moment, so that the peer reads the answer that explains
- *               the refusal before a reset would destroy it
+ *     RUNNING   a request was handed up, its response is due or streaming; EOF means that the
+ * client is gone FLUSHING  the response is complete but bytes wait; then READING again, or
+ * LINGERING, or closed LINGERING our side is shut, input is thrown away for a moment, so that the
+ * peer reads the answer that explains the refusal before a reset would destroy it
  *
- * Writes are gathered: what callbacks of one loop turn produce for a connection leaves in one send(2) from the flush
- * event. Deadlines are checked by one sweep timer rather than by a timer a connection. While a response runs the socket
- * stays watched for reading, so that a departure is seen at once whether or not there is anything to write. (When the
- * pipeline behind the request is full, the sweep polls for a reset; a FIN behind more than that can't be seen.) The kernel's send buffer is kept small for the same reason: a reader
- * that stalls must become visible as our backlog, not vanish in megabytes of socket memory. */
+ * Writes are gathered: what callbacks of one loop turn produce for a connection leaves in one
+ * send(2) from the flush event. Deadlines are checked by one sweep timer rather than by a timer a
+ * connection. While a response runs the socket stays watched for reading, so that a departure is
+ * seen at once whether or not there is anything to write. (When the pipeline behind the request is
+ * full, the sweep polls for a reset; a FIN behind more than that can't be seen.) The kernel's send
+ * buffer is kept small for the same reason: a reader that stalls must become visible as our
+ * backlog, not vanish in megabytes of socket memory. */
 #include "net/http.h"
 
 #include "base/clock.h"
@@ -34,8 +36,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define INPUT_BYTES       65536  /* one read */
-#define PIPELINE_BYTES    (1 << 20) /* unparsed input kept while a response runs; beyond it the socket isn't read */
+#define INPUT_BYTES 65536 /* one read */
+#define PIPELINE_BYTES                                                                             \
+    (1 << 20) /* unparsed input kept while a response runs; beyond it the socket isn't read */
 #define SEND_BUFFER_BYTES 131072
 #define SWEEP_MS          200
 #define LINGER_NS         (10 * 1000000000ull)
@@ -71,15 +74,15 @@ struct conn {
     int reading;
     struct http_request request;
     struct http_exchange x;
-    struct buf in;                        /* bytes behind the current request … */
-    size_t in_at;                         /* … start here */
+    struct buf in; /* bytes behind the current request … */
+    size_t in_at;  /* … start here */
     struct buf out;
     size_t out_sent;
-    int close_after;                      /* no further request on this connection */
+    int close_after; /* no further request on this connection */
     int peer_eof;
-    int broken;                           /* out of memory inside a stream */
+    int broken; /* out of memory inside a stream */
     uint64_t idle_since_ns, head_since_ns, body_since_ns, stuck_since_ns, linger_until_ns;
-    int kernel_bytes;                     /* when the output got stuck, or at the last look */
+    int kernel_bytes; /* when the output got stuck, or at the last look */
     int n_requests;
     char peer[80];
 };
@@ -160,12 +163,27 @@ static void unmark_dirty(struct conn *c)
 
 const char *http_reason(int status)
 {
-    static const struct { int status; const char *text; } table[] = {
-        {200, "OK"}, {400, "Bad Request"}, {401, "Unauthorized"}, {404, "Not Found"},
-        {405, "Method Not Allowed"}, {408, "Request Timeout"}, {413, "Payload Too Large"}, {414, "URI Too Long"},
-        {415, "Unsupported Media Type"}, {417, "Expectation Failed"}, {422, "Unprocessable Entity"},
-        {431, "Request Header Fields Too Large"}, {499, "Client Closed Request"}, {500, "Internal Server Error"},
-        {501, "Not Implemented"}, {503, "Service Unavailable"}, {505, "HTTP Version Not Supported"},
+    static const struct {
+        int status;
+        const char *text;
+    } table[] = {
+        {200, "OK"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {408, "Request Timeout"},
+        {413, "Payload Too Large"},
+        {414, "URI Too Long"},
+        {415, "Unsupported Media Type"},
+        {417, "Expectation Failed"},
+        {422, "Unprocessable Entity"},
+        {431, "Request Header Fields Too Large"},
+        {499, "Client Closed Request"},
+        {500, "Internal Server Error"},
+        {501, "Not Implemented"},
+        {503, "Service Unavailable"},
+        {505, "HTTP Version Not Supported"},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         if (table[i].status == status) {
@@ -340,7 +358,8 @@ static void on_flush(evutil_socket_t fd, short what, void *arg)
     struct http_server *s = arg;
     (void)fd;
     (void)what;
-    /* Flushing may mark others, or the same one again, dirty: bounded by taking the list as it is now. */
+    /* Flushing may mark others, or the same one again, dirty: bounded by taking the list as it is
+     * now. */
     struct conn *c = s->dirty;
     int n = 0;
     for (struct conn *k = c; k; k = k->dirty_next) {
@@ -362,7 +381,8 @@ static void response_done(struct conn *c)
     mark_dirty(c);
 }
 
-static void write_head(struct http_exchange *x, int status, const char *content_type, int64_t content_length)
+static void write_head(struct http_exchange *x, int status, const char *content_type,
+                       int64_t content_length)
 {
     struct conn *c = x->conn;
     struct http_server *s = c->server;
@@ -370,7 +390,8 @@ static void write_head(struct http_exchange *x, int status, const char *content_
     if (c->request.state != REQUEST_COMPLETE || !c->request.keep_alive || s->draining) {
         c->close_after = 1;
     }
-    buf_printf(&c->out, "HTTP/1.1 %d %s\r\ndate: %s\r\nserver: tern\r\n", status, http_reason(status), date_line(s));
+    buf_printf(&c->out, "HTTP/1.1 %d %s\r\ndate: %s\r\nserver: tern\r\n", status,
+               http_reason(status), date_line(s));
     if (content_length >= 0) {
         buf_printf(&c->out, "content-length: %lld\r\n", (long long)content_length);
     } else if (x->chunked) {
@@ -402,7 +423,8 @@ void http_add_header(struct http_exchange *x, const char *name, const char *valu
     buf_puts(&x->extra, "\r\n");
 }
 
-void http_respond(struct http_exchange *x, int status, const char *content_type, const void *body, size_t n_bytes)
+void http_respond(struct http_exchange *x, int status, const char *content_type, const void *body,
+                  size_t n_bytes)
 {
     struct conn *c = x->conn;
     write_head(x, status, content_type, (int64_t)n_bytes);
@@ -552,7 +574,8 @@ static void conn_process(struct conn *c)
             if (s->o.callbacks.on_head) {
                 s->o.callbacks.on_head(s->o.callbacks.ctx, &c->x);
             }
-            if (c->state != CONN_RUNNING) { /* answered: what follows can't be trusted to be a request */
+            if (c->state !=
+                CONN_RUNNING) { /* answered: what follows can't be trusted to be a request */
                 break;
             }
             c->state = CONN_READING;
@@ -573,7 +596,8 @@ static void conn_process(struct conn *c)
     }
     compact(c);
     if (c->peer_eof) {
-        /* Nothing more will come. A response that is complete still goes out; anything else ends here. */
+        /* Nothing more will come. A response that is complete still goes out; anything else ends
+         * here. */
         if (c->state == CONN_FLUSHING) {
             c->close_after |= unparsed(c) == 0;
             set_reading(c, 0);
@@ -733,7 +757,8 @@ static void check_deadlines(struct conn *c, uint64_t now)
         return;
     }
     if (backlog(c) > 0 && c->stuck_since_ns) {
-        /* A slow reader empties the kernel's buffer long before there is room for our next write. */
+        /* A slow reader empties the kernel's buffer long before there is room for our next write.
+         */
         int kernel_bytes = kernel_backlog(c);
         if (kernel_bytes < c->kernel_bytes) {
             c->stuck_since_ns = now;
@@ -797,7 +822,10 @@ static void on_sweep(evutil_socket_t fd, short what, void *arg)
 
 static int bind_listen(const char *host, int port, int *bound_port, struct err *e)
 {
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE},
+                    *list = NULL;
     char service[16];
     snprintf(service, sizeof service, "%d", port);
     int rc = getaddrinfo(host, service, &hints, &list);
@@ -822,8 +850,8 @@ static int bind_listen(const char *host, int port, int *bound_port, struct err *
     }
     freeaddrinfo(list);
     if (fd < 0) {
-        return err_set(e, saved == EADDRINUSE ? ERR_BUSY : ERR_IO, "can't listen on %s port %d: %s", host, port,
-                       strerror(saved));
+        return err_set(e, saved == EADDRINUSE ? ERR_BUSY : ERR_IO, "can't listen on %s port %d: %s",
+                       host, port, strerror(saved));
     }
     struct sockaddr_storage addr;
     socklen_t len = sizeof addr;
@@ -833,7 +861,8 @@ static int bind_listen(const char *host, int port, int *bound_port, struct err *
     return fd;
 }
 
-int http_server_new(struct http_server **out, struct event_base *base, const struct http_options *o, struct err *e)
+int http_server_new(struct http_server **out, struct event_base *base, const struct http_options *o,
+                    struct err *e)
 {
     struct http_server *s = calloc(1, sizeof *s);
     int rc = ERR_NOMEM;
@@ -915,8 +944,9 @@ void http_server_free(struct http_server *s)
     if (!s) {
         return;
     }
-    while (s->conns) {
-        conn_free(s->conns);
+    for (struct conn *c = s->conns, *next; c; c = next) {
+        next = c->next;
+        conn_free(c);
     }
     struct event *events[] = {s->ev_accept, s->ev_sweep, s->ev_flush};
     for (int i = 0; i < 3; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llhttp glue. llhttp is compiled strict; on top of it come the limits, a Host requirement for HTTP/1.1, and the
- * refusal of transfer codings we can't undo: a body whose length two parties may read differently is how requests
- * are smuggled, so anything doubtful ends the connection. */
+/* llhttp glue. llhttp is compiled strict; on top of it come the limits, a Host requirement for
+ * HTTP/1.1, and the refusal of transfer codings we can't undo: a body whose length two parties may
+ * read differently is how requests are smuggled, so anything doubtful ends the connection. */
 #include "net/request.h"
 
 #include <string.h>
@@ -192,7 +192,8 @@ static int on_body(llhttp_t *p, const char *at, size_t n)
         return refuse(r, 413, "the request body is too large");
     }
     if (r->body.len == 0 && p->content_length > 0 && !(p->flags & F_CHUNKED)) {
-        /* No more than twice what has come is set aside: a large Content-Length alone costs nothing. */
+        /* No more than twice what has come is set aside: a large Content-Length alone costs
+         * nothing. */
         buf_reserve(&r->body, p->content_length < 65536 ? (size_t)p->content_length + n : n);
     }
     buf_append(&r->body, at, n);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One event is one chunk of the response, so that a client that reads by chunk sees whole events. */
+/* One event is one chunk of the response, so that a client that reads by chunk sees whole events.
+ */
 #include "net/sse.h"
 
 void sse_begin(struct http_exchange *x)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Server-sent events over a streamed response: `data: <text>\n\n`. The text must hold no newline (JSON never does). */
+/* Server-sent events over a streamed response: `data: <text>\n\n`. The text must hold no newline
+ * (JSON never does). */
 #ifndef TERN_NET_SSE_H
 #define TERN_NET_SSE_H
 #include "net/http.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any body as a completion (first byte even) or chat request (odd): it is understood with prompts that fit, or refused
- * with an error body that is valid JSON. */
+/* Any body as a completion (first byte even) or chat request (odd): it is understood with prompts
+ * that fit, or refused with an error body that is valid JSON. */
 #include "api/gen.h"
 #include "base/utf8.h"
 
@@ -42,14 +42,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     }
     char *body = malloc(n_bytes);
     memcpy(body, data + 1, n_bytes - 1);
-    struct gen *g = gen_new(&server, data[0] % 2 ? &chat_dialect : &completions_dialect, body, n_bytes - 1);
+    struct gen *g =
+        gen_new(&server, data[0] % 2 ? &chat_dialect : &completions_dialect, body, n_bytes - 1);
     g->work.run(&g->work);
     if (g->error.status) {
         struct buf b;
         struct json *j;
         buf_init(&b);
         api_error_write(&g->error, &b);
-        if (g->error.status < 400 || g->error.status > 404 || json_parse(&j, b.data, b.len, 8, NULL) != 0) {
+        if (g->error.status < 400 || g->error.status > 404 ||
+            json_parse(&j, b.data, b.len, 8, NULL) != 0) {
             abort();
         }
         json_free(j);
@@ -57,7 +59,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     } else {
         for (int i = 0; i < g->n_prompts; i++) {
             const struct gen_prompt *p = &g->prompts[i];
-            if (p->n < 1 || p->max_tokens < 1 || p->n + p->max_tokens > server.model.max_model_len) {
+            if (p->n < 1 || p->max_tokens < 1 ||
+                p->n + p->max_tokens > server.model.max_model_len) {
                 abort();
             }
         }

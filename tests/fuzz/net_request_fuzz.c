@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as HTTP: read whole and read byte by byte they give the same requests and the same verdict. */
+/* Any bytes as HTTP: read whole and read byte by byte they give the same requests and the same
+ * verdict. */
 #include "net/request.h"
 
 #include <stdlib.h>
@@ -23,11 +24,12 @@ static void read_all(const uint8_t *data, size_t n_bytes, size_t step, struct bu
             break;
         }
         if (r.state == REQUEST_COMPLETE) {
-            buf_printf(out, "%s %s ? %s keep %d body %zu:", http_request_method(&r), r.path.data ? r.path.data : "",
-                       r.query, r.keep_alive, r.body.len);
+            buf_printf(out, "%s %s ? %s keep %d body %zu:", http_request_method(&r),
+                       r.path.data ? r.path.data : "", r.query, r.keep_alive, r.body.len);
             buf_append(out, r.body.data ? r.body.data : "", r.body.len);
             for (int i = 0; i < r.n_headers; i++) {
-                buf_printf(out, "\n%s: %s", r.head.data + r.name_at[i], r.head.data + r.value_at[i]);
+                buf_printf(out, "\n%s: %s", r.head.data + r.name_at[i],
+                           r.head.data + r.value_at[i]);
             }
             buf_putc(out, '\n');
             http_request_next(&r);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clients that leave: however they do it, the engine is free within a few steps, and the counters say so. */
+/* Clients that leave: however they do it, the engine is free within a few steps, and the counters
+ * say so. */
 #include "api_rig.h"
 
-#define ABORTED "vllm:request_success_total{model_name=\"org/poet-1\",engine=\"0\",finished_reason=\"abort\"}"
+#define ABORTED                                                                                    \
+    "vllm:request_success_total{model_name=\"org/poet-1\",engine=\"0\",finished_reason=\"abort\"}"
 #define RUNNING "vllm:num_requests_running" RIG_LABELS
 #define WAITING "vllm:num_requests_waiting" RIG_LABELS
 
@@ -37,7 +39,9 @@ static int start(const char *extra, int n_prompt, int rcvbuf)
         buf_printf(&body, "%s%d", i ? "," : "", (i * 7 + n_prompt) % 8000 + 10);
     }
     buf_printf(&body, "],\"max_tokens\":3000,\"ignore_eos\":true%s}", extra);
-    buf_printf(&head, "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
+    buf_printf(&head,
+               "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Type: "
+               "application/json\r\nContent-Length: %zu\r\n\r\n",
                body.len);
     int fd = rig_connect_rcvbuf(rig.port, rcvbuf);
     rig_send(fd, head.data, head.len);
@@ -74,8 +78,9 @@ static void leave(int fd, int kind)
 static void every_way_of_leaving_frees_the_engine(void **state)
 {
     (void)state;
-    double ok = rig_metric(&rig, "vllm:request_success_total{model_name=\"org/poet-1\",engine=\"0\",finished_reason=\"length\"}");
-    for (int kind = 0; kind < 3; kind++) {             /* FIN, RST, half-close */
+    double ok = rig_metric(&rig, "vllm:request_success_total{model_name=\"org/"
+                                 "poet-1\",engine=\"0\",finished_reason=\"length\"}");
+    for (int kind = 0; kind < 3; kind++) { /* FIN, RST, half-close */
         for (int stream = 0; stream < 2; stream++) {
             for (int prefill = 0; prefill < 2; prefill++) {
                 double before = rig_metric(&rig, ABORTED);
@@ -97,7 +102,8 @@ static void every_way_of_leaving_frees_the_engine(void **state)
             }
         }
     }
-    assert_true(rig_metric(&rig, "vllm:request_success_total{model_name=\"org/poet-1\",engine=\"0\",finished_reason=\"length\"}") == ok);
+    assert_true(rig_metric(&rig, "vllm:request_success_total{model_name=\"org/"
+                                 "poet-1\",engine=\"0\",finished_reason=\"length\"}") == ok);
 }
 
 static void all_samples_of_all_prompts_end(void **state)
@@ -141,7 +147,8 @@ static void a_slow_reader_gets_merged_chunks_with_the_whole_text(void **state)
     (void)state;
     struct buf b;
     buf_init(&b);
-    int fd = start(",\"stream\":true,\"logprobs\":20,\"temperature\":1,\"n\":4,\"max_tokens\":1200", 4, 32768);
+    int fd = start(",\"stream\":true,\"logprobs\":20,\"temperature\":1,\"n\":4,\"max_tokens\":1200",
+                   4, 32768);
     usleep(2500000); /* less than the write timeout */
     assert_true(rig_read(fd, &b, "[DONE]", 20000));
     close(fd);
@@ -153,7 +160,8 @@ static void a_slow_reader_gets_merged_chunks_with_the_whole_text(void **state)
         struct json *j = NULL;
         struct err e;
         assert_int_equal(json_parse(&j, p + 6, (size_t)(end - p - 6), 64, &e), 0);
-        size_t n = json_length(json_get(json_get(json_at(json_get(j, "choices"), 0), "logprobs"), "tokens"));
+        size_t n = json_length(
+            json_get(json_get(json_at(json_get(j, "choices"), 0), "logprobs"), "tokens"));
         n_tokens += n;
         merged += n > 1;
         json_free(j);
@@ -170,7 +178,8 @@ static void load_counts_the_clients_that_wait(void **state)
     int fd = start("", 4, 0);
     assert_true(wait_metric(RUNNING, 1, 2000));
     assert_int_equal(rig_get(&rig, "/load", ""), 200);
-    assert_string_equal(rig_body(&rig.b), "{\"server_load\":0}"); /* only with --enable-server-load-tracking */
+    assert_string_equal(rig_body(&rig.b),
+                        "{\"server_load\":0}"); /* only with --enable-server-load-tracking */
     close(fd);
     assert_true(wait_metric(RUNNING, 0, 1000));
 }
@@ -185,10 +194,13 @@ static void two_hundred_streams_run_at_once_beside_idle_connections(void **state
         idle[i] = rig_connect(rig.port);
     }
     for (int i = 0; i < 200; i++) {
-        const char *body = "{\"prompt\":[5,6],\"max_tokens\":4,\"ignore_eos\":true,\"stream\":true}";
+        const char *body =
+            "{\"prompt\":[5,6],\"max_tokens\":4,\"ignore_eos\":true,\"stream\":true}";
         char head[512];
-        snprintf(head, sizeof head, "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n"
-                                    "Content-Length: %zu\r\n\r\n%s", strlen(body), body);
+        snprintf(head, sizeof head,
+                 "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n"
+                 "Content-Length: %zu\r\n\r\n%s",
+                 strlen(body), body);
         fds[i] = rig_connect(rig.port);
         rig_puts(fds[i], head);
     }

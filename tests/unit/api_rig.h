@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A whole server on a fake model: the tokenizer and template of the model that ships, an engine on fake_runner, real
- * sockets. */
+/* A whole server on a fake model: the tokenizer and template of the model that ships, an engine on
+ * fake_runner, real sockets. */
 #ifndef TERN_TESTS_API_RIG_H
 #define TERN_TESTS_API_RIG_H
 
@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+
 #include <cmocka.h>
 
 #define RIG_MODEL TERN_SOURCE_DIR "/models/tern-poet"
@@ -72,9 +73,16 @@ static inline void rig_ready(struct api_rig *r, int eos_every, unsigned step_us)
     }
     static const struct server_label labels[] = {{"enable_prefix_caching", "True"}};
     int32_t sep = tokenizer_sep_id(r->tokenizer);
-    struct server_model m = {.engine = r->engine, .tokenizer = r->tokenizer, .chat_template = r->chat, .path = "/models/p",
-                             .max_model_len = r->eo.max_model_len, .vocab_size = r->fake.ops.vocab_size,
-                             .stop_token_ids = &sep, .n_stop_token_ids = 1, .numerics_id = "abc", .cache_labels = labels,
+    struct server_model m = {.engine = r->engine,
+                             .tokenizer = r->tokenizer,
+                             .chat_template = r->chat,
+                             .path = "/models/p",
+                             .max_model_len = r->eo.max_model_len,
+                             .vocab_size = r->fake.ops.vocab_size,
+                             .stop_token_ids = &sep,
+                             .n_stop_token_ids = 1,
+                             .numerics_id = "abc",
+                             .cache_labels = labels,
                              .n_cache_labels = 1};
     server_set_ready(r->server, &m);
 }
@@ -93,12 +101,16 @@ static inline void rig_close(struct api_rig *r)
     buf_fini(&r->b);
 }
 
-static inline int rig_post_raw(struct api_rig *r, const char *path, const char *body, size_t n, const char *headers)
+static inline int rig_post_raw(struct api_rig *r, const char *path, const char *body, size_t n,
+                               const char *headers)
 {
     struct buf q;
     buf_init(&q);
-    buf_printf(&q, "POST %s HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Type: application/json\r\n%s"
-                   "Content-Length: %zu\r\n\r\n", path, headers, n);
+    buf_printf(
+        &q,
+        "POST %s HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Type: application/json\r\n%s"
+        "Content-Length: %zu\r\n\r\n",
+        path, headers, n);
     buf_append(&q, body, n);
     int status = rig_ask(r->port, q.data, q.len, &r->b);
     buf_fini(&q);
@@ -113,7 +125,8 @@ static inline int rig_post(struct api_rig *r, const char *path, const char *body
 static inline int rig_get(struct api_rig *r, const char *path, const char *headers)
 {
     char q[1024];
-    snprintf(q, sizeof q, "GET %s HTTP/1.1\r\nHost: t\r\nConnection: close\r\n%s\r\n", path, headers);
+    snprintf(q, sizeof q, "GET %s HTTP/1.1\r\nHost: t\r\nConnection: close\r\n%s\r\n", path,
+             headers);
     return rig_ask(r->port, q, strlen(q), &r->b);
 }
 
@@ -156,7 +169,8 @@ static inline void rig_unchunk(struct buf *b)
     buf_fini(&out);
 }
 
-/* The value of a metric line that starts with `line` (name and labels as printed). -1 when absent. */
+/* The value of a metric line that starts with `line` (name and labels as printed). -1 when absent.
+ */
 static inline double rig_metric(struct api_rig *r, const char *line)
 {
     rig_get(r, "/metrics", "");

@@ -10,10 +10,11 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+
 #include <cmocka.h>
 
-/* /echo answers with the body; /hold never answers; /stream sends frames until the client has gone or `frames` were
- * sent; /close cuts a stream. */
+/* /echo answers with the body; /hold never answers; /stream sends frames until the client has gone
+ * or `frames` were sent; /close cuts a stream. */
 struct rig {
     struct event_base *base;
     struct http_server *http;
@@ -124,8 +125,12 @@ static void open_rig(struct rig *r, int keep_alive_s, int read_s, int write_s, i
     memset(r, 0, sizeof *r);
     memset(r->frame, 'x', sizeof r->frame);
     r->base = event_base_new();
-    struct http_options o = {.host = "127.0.0.1", .max_body_bytes = 1 << 20, .max_header_bytes = 8192,
-                             .max_connections = max_connections, .keep_alive_s = keep_alive_s, .read_timeout_s = read_s,
+    struct http_options o = {.host = "127.0.0.1",
+                             .max_body_bytes = 1 << 20,
+                             .max_header_bytes = 8192,
+                             .max_connections = max_connections,
+                             .keep_alive_s = keep_alive_s,
+                             .read_timeout_s = read_s,
                              .write_timeout_s = write_s,
                              .callbacks = {r, on_head, on_request, on_bad, NULL, on_end}};
     assert_int_equal(http_server_new(&r->http, r->base, &o, &e), 0);
@@ -161,13 +166,18 @@ static void pipelined_requests_are_answered_in_order_and_the_connection_stays(vo
     open_rig(&r, 5, 5, 5, 100);
     buf_init(&b);
     int fd = rig_connect(r.port);
-    rig_puts(fd, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\none"
-                 "GET /stream?3 HTTP/1.1\r\nHost: a\r\n\r\n"
-                 "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\ntwo\r\n0\r\n\r\n"
-                 "HEAD /echo HTTP/1.1\r\nHost: a\r\n\r\nPOST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nlast");
+    rig_puts(
+        fd,
+        "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\none"
+        "GET /stream?3 HTTP/1.1\r\nHost: a\r\n\r\n"
+        "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\ntwo\r\n0\r\n\r\n"
+        "HEAD /echo HTTP/1.1\r\nHost: a\r\n\r\nPOST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: "
+        "4\r\n\r\nlast");
     assert_true(rig_read(fd, &b, "last", 5000));
     assert_int_equal(rig_count(&b, "HTTP/1.1 200 OK"), 5);
-    const char *one = strstr(b.data, "one"), *done = strstr(b.data, "data: [DONE]\n\n\r\n0\r\n\r\n"), *two = strstr(b.data, "two");
+    const char *one = strstr(b.data, "one"),
+               *done = strstr(b.data, "data: [DONE]\n\n\r\n0\r\n\r\n"),
+               *two = strstr(b.data, "two");
     assert_true(one && done && two && one < done && done < two);
     assert_non_null(strstr(b.data, "x-split: ab\r\n"));
     assert_non_null(strstr(b.data, "server: tern\r\n"));
@@ -190,7 +200,9 @@ static void a_large_body_comes_back_whole(void **state)
     open_rig(&r, 5, 5, 5, 100);
     buf_init(&b);
     buf_init(&q);
-    buf_puts(&q, "POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1000000\r\n\r\n");
+    buf_puts(
+        &q,
+        "POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1000000\r\n\r\n");
     for (int i = 0; i < 1000000; i++) {
         buf_putc(&q, (char)('a' + i % 26));
     }
@@ -209,17 +221,22 @@ static void a_refused_body_is_answered_before_it_is_read(void **state)
     struct buf b;
     open_rig(&r, 5, 5, 5, 100);
     buf_init(&b);
-    static const struct { const char *head; int status; } cases[] = {
+    static const struct {
+        const char *head;
+        int status;
+    } cases[] = {
         {"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n", 413},
         {"POST /no HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n", 404},
-        {"POST /no HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1000000\r\n\r\n", 404},
+        {"POST /no HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1000000\r\n\r\n",
+         404},
     };
     char *junk = calloc(1, 4 << 20);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int fd = rig_connect(r.port);
         buf_clear(&b);
         rig_puts(fd, cases[i].head);
-        rig_send(fd, junk, 4 << 20); /* a client that sends everything first still gets the answer */
+        rig_send(fd, junk,
+                 4 << 20); /* a client that sends everything first still gets the answer */
         shutdown(fd, SHUT_WR);
         assert_true(rig_read(fd, &b, NULL, 5000));
         assert_int_equal(rig_status(&b), cases[i].status);
@@ -239,7 +256,8 @@ static void expect_100_gets_its_continue(void **state)
     open_rig(&r, 5, 5, 5, 100);
     buf_init(&b);
     int fd = rig_connect(r.port);
-    rig_puts(fd, "POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+    rig_puts(fd,
+             "POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
     assert_true(rig_read(fd, &b, "HTTP/1.1 100 Continue\r\n\r\n", 2000));
     rig_puts(fd, "hello");
     assert_true(rig_read(fd, &b, "hello", 2000));
@@ -254,7 +272,8 @@ static void a_client_that_leaves_is_noticed_at_once(void **state)
     struct rig r;
     open_rig(&r, 5, 5, 5, 100);
     for (int kind = 0; kind < 6; kind++) { /* FIN, RST, half-close; waiting and streaming */
-        const char *path = kind % 2 ? "GET /stream?1000000 HTTP/1.1\r\nHost: a\r\n\r\n" : "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n";
+        const char *path = kind % 2 ? "GET /stream?1000000 HTTP/1.1\r\nHost: a\r\n\r\n"
+                                    : "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n";
         int fd = rig_connect(r.port), before = atomic_load(&r.n_gone);
         rig_puts(fd, path);
         assert_int_equal(wait_for(&r.n_requests, kind + 1, 1000), kind + 1);
@@ -283,7 +302,8 @@ static void a_departure_behind_pipelined_bytes_is_seen(void **state)
     open_rig(&r, 5, 5, 5, 100);
     char *junk = malloc(1300000);
     memset(junk, 'j', 1300000);
-    for (int full = 0; full < 2; full++) { /* full: more than is kept, and then only a reset shows */
+    for (int full = 0; full < 2;
+         full++) { /* full: more than is kept, and then only a reset shows */
         struct linger reset = {1, 0};
         int fd = rig_connect(r.port);
         rig_puts(fd, "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -300,7 +320,8 @@ static void a_departure_behind_pipelined_bytes_is_seen(void **state)
     close_rig(&r);
 }
 
-static void a_reader_that_stops_reading_is_gone_after_the_write_timeout_and_costs_little(void **state)
+static void
+a_reader_that_stops_reading_is_gone_after_the_write_timeout_and_costs_little(void **state)
 {
     (void)state;
     struct rig r;
@@ -455,7 +476,8 @@ int main(void)
         cmocka_unit_test(expect_100_gets_its_continue),
         cmocka_unit_test(a_client_that_leaves_is_noticed_at_once),
         cmocka_unit_test(a_departure_behind_pipelined_bytes_is_seen),
-        cmocka_unit_test(a_reader_that_stops_reading_is_gone_after_the_write_timeout_and_costs_little),
+        cmocka_unit_test(
+            a_reader_that_stops_reading_is_gone_after_the_write_timeout_and_costs_little),
         cmocka_unit_test(a_slow_reader_that_goes_on_reading_gets_everything),
         cmocka_unit_test(slow_heads_slow_bodies_and_idle_connections_time_out),
         cmocka_unit_test(an_aborted_stream_has_no_end),

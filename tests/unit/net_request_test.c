@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
 #include <cmocka.h>
 
 static const struct http_request_limits limits = {4096, 1000};
@@ -27,7 +28,8 @@ static size_t feed(struct http_request *r, const char *text, size_t n, size_t st
 static void a_post_is_read_the_same_in_pieces_of_any_size(void **state)
 {
     (void)state;
-    const char *text = "POST /v1/comp%6Cetions?x=1 HTTP/1.1\r\nHost: a\r\nX-Empty:\r\nContent-Type:  application/json \r\n"
+    const char *text = "POST /v1/comp%6Cetions?x=1 HTTP/1.1\r\nHost: "
+                       "a\r\nX-Empty:\r\nContent-Type:  application/json \r\n"
                        "Content-Length: 5\r\n\r\nhello";
     for (size_t step = 1; step <= strlen(text); step++) {
         struct http_request r;
@@ -49,7 +51,8 @@ static void a_post_is_read_the_same_in_pieces_of_any_size(void **state)
 static void pipelined_requests_stop_at_their_last_byte(void **state)
 {
     (void)state;
-    const char *text = "GET /a HTTP/1.1\r\nHost: a\r\n\r\nPOST /b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    const char *text = "GET /a HTTP/1.1\r\nHost: a\r\n\r\nPOST /b HTTP/1.1\r\nHost: "
+                       "a\r\nTransfer-Encoding: chunked\r\n\r\n"
                        "3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: t\r\n\r\nGET /c HTTP/1.0\r\n\r\n";
     for (size_t step = 1; step <= strlen(text); step++) {
         struct http_request r;
@@ -75,7 +78,8 @@ static void pipelined_requests_stop_at_their_last_byte(void **state)
 static void an_upgrade_offer_is_ignored(void **state)
 {
     (void)state;
-    const char *text = "GET /v1/models HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n";
+    const char *text = "GET /v1/models HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, "
+                       "HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n";
     struct http_request r;
     http_request_init(&r, &limits);
     feed(&r, text, strlen(text), 1000);
@@ -87,7 +91,10 @@ static void an_upgrade_offer_is_ignored(void **state)
 static void what_is_not_acceptable_is_refused_with_its_status(void **state)
 {
     (void)state;
-    static const struct { const char *text; int status; } cases[] = {
+    static const struct {
+        const char *text;
+        int status;
+    } cases[] = {
         {"GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505},
         {"GET / HTTP/3.7\r\nHost: a\r\n\r\n", 505},
         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
@@ -96,7 +103,9 @@ static void what_is_not_acceptable_is_refused_with_its_status(void **state)
         {"NONSENSE / HTTP/1.1\r\nHost: a\r\n\r\n", 400},
         {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400},
         {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", 400},
-        {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
+        {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: "
+         "chunked\r\n\r\n0\r\n\r\n",
+         400},
         {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n", 400},
         {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400},
         {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n", 413},
@@ -115,8 +124,8 @@ static void what_is_not_acceptable_is_refused_with_its_status(void **state)
             http_request_init(&r, &limits);
             feed(&r, cases[i].text, strlen(cases[i].text), step);
             if (r.state != REQUEST_BAD || r.status != cases[i].status) {
-                print_error("case %zu: state %d status %d, expected %d\n%s\n", i, r.state, r.status, cases[i].status,
-                            cases[i].text);
+                print_error("case %zu: state %d status %d, expected %d\n%s\n", i, r.state, r.status,
+                            cases[i].status, cases[i].text);
             }
             assert_int_equal(r.state, REQUEST_BAD);
             assert_int_equal(r.status, cases[i].status);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sockets for tests of the HTTP layer: connect to a port of 127.0.0.1, send, read with a deadline. */
+/* Sockets for tests of the HTTP layer: connect to a port of 127.0.0.1, send, read with a deadline.
+ */
 #ifndef TERN_TESTS_NET_RIG_H
 #define TERN_TESTS_NET_RIG_H
 
@@ -57,7 +58,8 @@ static inline int rig_read(int fd, struct buf *out, const char *until, int ms)
     uint64_t end = clock_now_ns() + (uint64_t)ms * 1000000u;
     char block[65536];
     size_t seen = 0; /* no need to look for `until` before it */
-    while (!(until && out->data && memmem(out->data + seen, out->len - seen, until, strlen(until)))) {
+    while (
+        !(until && out->data && memmem(out->data + seen, out->len - seen, until, strlen(until)))) {
         seen = until && out->len > strlen(until) ? out->len - strlen(until) : 0;
         uint64_t now = clock_now_ns();
         struct pollfd p = {fd, POLLIN, 0};
