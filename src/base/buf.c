@@ -133,15 +133,22 @@ char *buf_detach(struct buf *b)
     return data;
 }
 
+int buf_file_absent(const char *path)
+{
+    return faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
 int buf_read_file(struct buf *b, const char *path, size_t max_bytes, struct err *e)
 {
     int rc = 0;
     buf_clear(b);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* A named pipe that nobody writes to must not hold the open forever: it reads as empty. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         rc = errno == ENOENT ? ERR_NOT_FOUND : ERR_IO;
         return err_set(e, rc, "%s: %s", path, strerror(errno));
     }
+    fcntl(fd, F_SETFL, O_RDONLY); /* one with a writer, as the shell's <(...), is waited for */
     struct stat st;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
         if ((uint64_t)st.st_size > max_bytes) {

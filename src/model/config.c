@@ -4,12 +4,12 @@
  * enters arithmetic, so that products of sizes fit an int64 anywhere later. */
 #include "model/config.h"
 
+#include "base/buf.h"
 #include "base/json.h"
 #include "model/safetensors.h"
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SUPPORTED_ARCHITECTURES "Ernie4_5ForCausalLM, Ernie4_5_ForCausalLM"
 
@@ -33,7 +33,7 @@ static int read_file(struct json **doc, char *path, size_t path_bytes, const cha
     if (n < 0 || (size_t)n >= path_bytes) {
         return err_set(e, ERR_INVALID, "%s: path is too long", dir);
     }
-    if (access(path, F_OK) != 0) {
+    if (buf_file_absent(path)) {
         return err_set(e, ERR_NOT_FOUND, "%s: no such file", path);
     }
     if (safetensors_is_lfs_pointer(path)) {
@@ -41,6 +41,7 @@ static int read_file(struct json **doc, char *path, size_t path_bytes, const cha
     }
     int rc = json_parse_file(doc, path, CONFIG_MAX_FILE_BYTES, e);
     if (rc < 0) {
+        rc = rc == ERR_NOT_FOUND ? ERR_IO : rc; /* there, but a link that leads nowhere */
         if (e != NULL && strstr(e->text, path) == NULL) {
             err_prefix(e, "%s", path);
         }

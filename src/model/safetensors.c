@@ -55,7 +55,7 @@ static int starts_as_lfs(const void *data, size_t n_bytes)
 int safetensors_is_lfs_pointer(const char *path)
 {
     char head[sizeof lfs_magic - 1];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us */
     if (fd < 0) {
         return 0;
     }
@@ -67,7 +67,7 @@ int safetensors_is_lfs_pointer(const char *path)
 static int map_file(struct safetensors *st, struct err *e)
 {
     int rc = 0;
-    int fd = open(st->path, O_RDONLY | O_CLOEXEC);
+    int fd = open(st->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s: %s", st->path, strerror(errno));
     }

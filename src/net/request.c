@@ -127,7 +127,11 @@ static int split_url(struct http_request *r)
     r->query = u[n] == '?' ? u + n + 1 : "";
     for (size_t i = 0; i < n; i++) {
         if (u[i] == '%' && i + 2 < n && hex(u[i + 1]) >= 0 && hex(u[i + 2]) >= 0) {
-            buf_putc(&r->path, (char)(hex(u[i + 1]) * 16 + hex(u[i + 2])));
+            char c = (char)(hex(u[i + 1]) * 16 + hex(u[i + 2]));
+            if (c == 0) { /* would end the path here for us and not for a proxy */
+                return refuse(r, 400, "the path contains %00");
+            }
+            buf_putc(&r->path, c);
             i += 2;
         } else {
             buf_putc(&r->path, u[i]);
@@ -140,6 +144,10 @@ static int on_headers_complete(llhttp_t *p)
 {
     struct http_request *r = self(p);
     if (r->state == REQUEST_BAD) {
+        return -1;
+    }
+    if (p->http_major != 1) { /* HTTP/0.9: a request line without a version */
+        refuse(r, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
         return -1;
     }
     r->in_trailer = 1;
@@ -200,6 +208,16 @@ static int on_body(llhttp_t *p, const char *at, size_t n)
     return r->body.failed ? refuse(r, 503, "out of memory") : 0;
 }
 
+static int on_chunk_header(llhttp_t *p)
+{
+    struct http_request *r = self(p);
+    /* An announced chunk that can't fit is refused before its bytes are sent. */
+    if (p->content_length > r->limits.max_body_bytes - r->body_bytes) {
+        return refuse(r, 413, "the request body is too large");
+    }
+    return 0;
+}
+
 static int on_message_complete(llhttp_t *p)
 {
     struct http_request *r = self(p);
@@ -217,6 +235,7 @@ static const llhttp_settings_t settings = {
     .on_header_value = on_header_value,
     .on_header_value_complete = on_header_value_complete,
     .on_headers_complete = on_headers_complete,
+    .on_chunk_header = on_chunk_header,
     .on_body = on_body,
     .on_message_complete = on_message_complete,
 };
@@ -230,6 +249,7 @@ void http_request_init(struct http_request *r, const struct http_request_limits 
     buf_init(&r->head);
     buf_init(&r->body);
     r->query = "";
+    r->line_bytes = -1;
     llhttp_init(&r->parser, HTTP_REQUEST, &settings);
     r->parser.data = r;
 }
@@ -257,7 +277,8 @@ void http_request_next(struct http_request *r)
     r->status = 0;
     r->reason = NULL;
     r->query = "";
-    r->n_headers = r->in_name = r->in_value = r->in_trailer = 0;
+    r->n_headers = r->in_name = r->in_value = r->in_trailer = r->head_over = 0;
+    r->line_bytes = -1;
     r->keep_alive = r->wants_continue = r->is_head = 0;
     r->body_bytes = 0;
     llhttp_init(&r->parser, HTTP_REQUEST, &settings);
@@ -287,9 +308,33 @@ static int status_of(llhttp_errno_t err, const char **reason)
     }
 }
 
+/* Looks for a header line that begins with a blank, a continuation of the line before. The parser would join the two, others
+ * on the way read them as two or not at all: a folded Transfer-Encoding is a body that only some see. A line that
+ * begins with a colon, a field without a name, is as doubtful. */
+static int begins_badly(struct http_request *r, const char *data, size_t n)
+{
+    for (size_t i = 0; i < n && !r->head_over; i++) {
+        char c = data[i];
+        if (r->line_bytes == 0 && (c == ' ' || c == '\t' || c == ':')) {
+            return 1;
+        }
+        if (c == '\n') {
+            r->head_over = r->line_bytes == 0;
+            r->line_bytes = r->line_bytes < 0 ? -1 : 0;
+        } else if (c != '\r') {
+            r->line_bytes = 1;
+        }
+    }
+    return 0;
+}
+
 size_t http_request_feed(struct http_request *r, const char *data, size_t n)
 {
     if (r->state == REQUEST_BAD || r->state == REQUEST_COMPLETE || n == 0) {
+        return 0;
+    }
+    if (begins_badly(r, data, n)) {
+        refuse(r, 400, "folded header lines and fields without a name are not accepted");
         return 0;
     }
     if (llhttp_get_errno(&r->parser) == HPE_PAUSED) {

@@ -12,7 +12,6 @@
 #include "text/unicode.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define CONFIG_BYTES_MAX ((size_t)64 << 20)
 #define ARGUMENTS_DEPTH_MAX 64
@@ -50,7 +49,7 @@ struct chat_template {
 static int read_text(char **out, const char *path, struct err *e)
 {
     struct buf b;
-    if (access(path, F_OK)) {
+    if (buf_file_absent(path)) {
         return 0;
     }
     buf_init(&b);
@@ -69,7 +68,7 @@ static int from_config(char **out, const char *path, struct err *e)
 {
     struct json *doc = NULL;
     size_t n;
-    if (access(path, F_OK)) {
+    if (buf_file_absent(path)) {
         return 0;
     }
     int r = json_parse_file(&doc, path, CONFIG_BYTES_MAX, e);

@@ -329,7 +329,9 @@ static int intern_config(struct grammar *g, const int32_t *tops, int n, int acce
                 MAX_CONFIGS * 16) != 0) {
         return NO_CONFIG;
     }
-    memcpy(g->tops + g->n_tops, tops, (size_t)n * sizeof *tops);
+    if (n > 0) { /* a grammar of nothing but "" has no tops at all */
+        memcpy(g->tops + g->n_tops, tops, (size_t)n * sizeof *tops);
+    }
     g->configs[g->n_configs] = (struct config){g->n_tops, n, accept};
     g->n_tops += n;
     g->config_table.slot[slot] = g->n_configs + 1;

@@ -311,7 +311,7 @@ static int add_added_tokens(struct tokenizer *t, const char *file, const struct 
 static int read_side_file(struct json **doc, const char *path, struct err *e)
 {
     *doc = NULL;
-    if (access(path, F_OK)) {
+    if (buf_file_absent(path)) {
         return 0;
     }
     int r = json_parse_file(doc, path, SIDE_FILE_BYTES_MAX, e);

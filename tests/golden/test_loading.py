@@ -66,6 +66,29 @@ def empty_file(d):
 
 
 @fault(FILE)
+def weights_are_a_pipe_without_a_writer(d):
+    (d / FILE).unlink()
+    os.mkfifo(d / FILE)
+
+
+@fault("config.json")
+def config_is_a_pipe_without_a_writer(d):
+    (d / "config.json").unlink()
+    os.mkfifo(d / "config.json")
+
+
+@fault("generation_config.json")
+def an_optional_file_is_a_link_to_nothing(d):
+    (d / "generation_config.json").symlink_to(d / "nothing")
+
+
+@fault("added_tokens.json")
+def an_optional_tokenizer_file_is_a_link_to_itself(d):
+    (d / "added_tokens.json").unlink()
+    (d / "added_tokens.json").symlink_to("added_tokens.json")
+
+
+@fault(FILE)
 def truncated_before_the_header_length_ends(d):
     (d / FILE).write_bytes((d / FILE).read_bytes()[:5])
 

@@ -9,7 +9,10 @@
 
 #include <cmocka.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void appends_keep_order_and_a_closing_nul(void **state)
@@ -103,6 +106,39 @@ static void read_file_gives_the_exact_bytes_and_keeps_the_limit(void **state)
     buf_fini(&b);
 }
 
+static void a_pipe_is_read_to_its_end_and_one_without_a_writer_is_empty(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/tern-buf-XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/pipe", dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    struct buf b;
+    buf_init(&b);
+    struct err e = {0};
+    alarm(20); /* an open that waits for a writer would last forever */
+    assert_int_equal(buf_read_file(&b, path, 100, &e), 0);
+    assert_int_equal(b.len, 0);
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        usleep(50000); /* later than the open */
+        _exit(write(fds[1], "late", 4) == 4 ? 0 : 1);
+    }
+    close(fds[1]);
+    snprintf(path, sizeof path, "/dev/fd/%d", fds[0]);
+    assert_int_equal(buf_read_file(&b, path, 100, &e), 0);
+    assert_string_equal(b.data, "late");
+    alarm(0);
+    waitpid(child, NULL, 0);
+    close(fds[0]);
+    snprintf(path, sizeof path, "%s/pipe", dir);
+    unlink(path);
+    rmdir(dir);
+    buf_fini(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -111,6 +147,7 @@ int main(void)
         cmocka_unit_test(impossible_size_marks_the_buffer_and_later_appends_do_nothing),
         cmocka_unit_test(detach_hands_over_the_bytes),
         cmocka_unit_test(read_file_gives_the_exact_bytes_and_keeps_the_limit),
+        cmocka_unit_test(a_pipe_is_read_to_its_end_and_one_without_a_writer_is_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
