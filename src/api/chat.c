@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MAX_TEMPLATE_KWARGS 256
+
 static int check_part(const struct json *part, size_t i, struct api_error *e)
 {
     char param[64];
@@ -98,6 +100,10 @@ int messages_kwargs(const struct json *defaults, const struct json *body, struct
     if (json_type(given) != JSON_NULL && json_type(given) != JSON_OBJECT) {
         return api_fail_field(e, "chat_template_kwargs", "dict_type", given,
                               "Input should be a valid dictionary");
+    }
+    if (given && json_length(given) > MAX_TEMPLATE_KWARGS) { /* each is searched for among the others */
+        return api_fail_field(e, "chat_template_kwargs", "too_long", NULL, "At most %d variables are allowed, got %zu",
+                              MAX_TEMPLATE_KWARGS, json_length(given));
     }
     buf_init(&b);
     json_w_init(&w, &b);

@@ -155,3 +155,11 @@ def test_multi_turn_prompts_keep_the_whole_history_and_hit_the_prefix_cache(serv
     cold = server.chat(history[:-1], temperature=0, max_tokens=40, cache_salt="cold")
     assert cold["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
     assert cold["choices"][0]["message"]["content"] == history[-1]["content"]
+
+
+def test_too_many_template_variables_are_refused(server):
+    body = {"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {f"k{i}": i for i in range(257)}}
+    r = server.post("/v1/chat/completions", {**body, "max_tokens": 1})
+    assert r.status == 400 and "chat_template_kwargs" in r.json["error"]["message"], r
+    del body["chat_template_kwargs"]["k0"]
+    assert server.post("/v1/chat/completions", {**body, "max_tokens": 1}).status == 200
