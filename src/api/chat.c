@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define MAX_TEMPLATE_KWARGS 256
+#define MAX_MESSAGE_KEYS 256 /* templates see a message as a dictionary that is built key by key */
 
 static int check_part(const struct json *part, size_t i, struct api_error *e)
 {
@@ -60,6 +61,10 @@ int messages_check(const struct json *messages, struct api_error *e)
         snprintf(param, sizeof param, "messages.%zu", i);
         if (json_type(m) != JSON_OBJECT) {
             return api_fail_field(e, param, "dict_type", m, "Input should be a valid dictionary");
+        }
+        if (json_length(m) > MAX_MESSAGE_KEYS) {
+            return api_fail(e, 400, TYPE_BAD, param, "A message has %zu keys, at most %d are allowed.", json_length(m),
+                            MAX_MESSAGE_KEYS);
         }
         if (json_type(role) != JSON_STRING) {
             snprintf(param, sizeof param, "messages.%zu%s", i, ".role");

@@ -163,3 +163,9 @@ def test_too_many_template_variables_are_refused(server):
     assert r.status == 400 and "chat_template_kwargs" in r.json["error"]["message"], r
     del body["chat_template_kwargs"]["k0"]
     assert server.post("/v1/chat/completions", {**body, "max_tokens": 1}).status == 200
+
+
+def test_a_message_with_very_many_keys_is_refused_at_once(server):
+    message = {"role": "user", "content": "a"} | {f"k{i}": i for i in range(255)}
+    r = server.post("/v1/chat/completions", {"messages": [message], "max_tokens": 1})
+    assert r.status == 400 and "257 keys" in r.json["error"]["message"], r
