@@ -9,6 +9,8 @@ PREFIX ?= /usr/local
 SOAK_SECONDS ?= 600
 FUZZ_SECONDS ?= 60
 BENCH_MODEL ?= build/bench-model
+# Debian's own Python: the one that the packages of the tests belong to.
+PYTHON ?= /usr/bin/python3
 
 C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h')
 
@@ -49,7 +51,7 @@ arm64-test: ## cross build for arm64; unit tests and generated text under qemu
 	cmake --preset arm64
 	cmake --build --preset arm64
 	tools/run-tests build-arm64 -L 'unit|kernels' $(TEST_CHOICE)
-	TERN_AARCH64=$(CURDIR)/build-arm64/tern python3 -m pytest -q -rfEs -p no:cacheprovider \
+	TERN_AARCH64=$(CURDIR)/build-arm64/tern $(PYTHON) -m pytest -q -rfEs -p no:cacheprovider \
 	    tests/golden/test_emulated.py -k arm
 
 fuzz: ## every fuzz target for FUZZ_SECONDS each
@@ -64,8 +66,8 @@ soak: ## random requests, aborts and slow readers under ASan, then TSan, for SOA
 	cmake --build --preset asan --target tern
 	cmake --preset tsan
 	cmake --build --preset tsan --target tern
-	python3 tests/soak/soak.py --tern build-asan/tern --seconds $$(($(SOAK_SECONDS) / 2))
-	python3 tests/soak/soak.py --tern build-tsan/tern --seconds $$(($(SOAK_SECONDS) / 2))
+	$(PYTHON) tests/soak/soak.py --tern build-asan/tern --seconds $$(($(SOAK_SECONDS) / 2))
+	$(PYTHON) tests/soak/soak.py --tern build-tsan/tern --seconds $$(($(SOAK_SECONDS) / 2))
 
 bench: ## speed beside the machine's limits; BENCH_MODEL=DIR, else random weights of the 0.3B's shapes
 	tools/install-deps.sh build test
