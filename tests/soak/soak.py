@@ -3,7 +3,9 @@
 """Random traffic against a server with a small KV cache, for a given time: plain and streamed requests, n, stop strings,
 seeds, bad bodies, clients that leave by FIN, RST or half-close, readers that stall. Run it against a sanitizer build.
 
-    soak.py --tern build-asan/tern --model models/tern-poet --seconds 600
+    soak.py --tern build-asan/tern --seconds 600
+
+Without --model it makes a tiny random one, so that time goes into scheduling and sockets and not into instrumented kernels.
 
 At the end there must be: no sanitizer report, the process alive and ended by SIGTERM with 0, nothing running or waiting, KV
 use 0, preemptions that really happened, resident memory flat, and every repeated request answered with the same text.
@@ -19,6 +21,7 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import threading
 import time
 
@@ -186,7 +189,7 @@ class Soak:
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--tern", default=ternlib.TERN)
-    p.add_argument("--model", default=ternlib.MODEL)
+    p.add_argument("--model", help="default: a tiny random one")
     p.add_argument("--seconds", type=float, default=float(os.environ.get("SOAK_SECONDS", 600)))
     p.add_argument("--workers", type=int, default=12)
     p.add_argument("--seed", type=int, default=1)
@@ -195,6 +198,10 @@ def main():
     ternlib.TERN = a.tern
     ternlib.SLOW = max(ternlib.SLOW, 10)
     here = pathlib.Path(__file__).resolve().parent
+    tmp = tempfile.TemporaryDirectory(prefix="tern-soak-")
+    if not a.model:
+        a.model = ternlib.make_model(pathlib.Path(tmp.name) / "tiny", ternlib.MODEL, hidden=64, intermediate=192, layers=2,
+                                     heads=4, kv_heads=2, head_dim=32, max_len=2048)
     env = {"ASAN_OPTIONS": "detect_leaks=1:exitcode=99:quarantine_size_mb=16:" + os.environ.get("ASAN_OPTIONS", ""),
            "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:" + os.environ.get("UBSAN_OPTIONS", ""),
            "TSAN_OPTIONS": f"exitcode=99:suppressions={here / 'tsan.supp'}:" + os.environ.get("TSAN_OPTIONS", "")}
