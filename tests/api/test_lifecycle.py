@@ -41,6 +41,9 @@ def test_health_is_503_while_loading_and_200_only_when_a_token_can_be_produced(t
 
 def test_the_log_has_the_lines_that_scripts_wait_for():
     with Server(args=["--max-model-len", 1024]) as s:
+        end = time.monotonic() + 2 * ternlib.SLOW  # the last ones follow the first 200 of /health
+        while "vLLM API server started on " not in s.output() and time.monotonic() < end:
+            time.sleep(0.01)
         out = s.output()
         for line in ("non-default args: ", "Resolved architecture: Ernie4_5ForCausalLM", "Using max model len 1024",
                      "Chunked prefill is enabled with max_num_batched_tokens=", "Initializing a V1 LLM engine (v",
