@@ -13,7 +13,8 @@
 #include <string.h>
 
 #define MAX_TEMPLATE_KWARGS 256
-#define MAX_MESSAGE_KEYS 256 /* templates see a message as a dictionary that is built key by key */
+/* A template sees a message as a dictionary that is built key by key. */
+#define MAX_MESSAGE_KEYS 256
 
 static int check_part(const struct json *part, size_t i, struct api_error *e)
 {
@@ -63,7 +64,8 @@ int messages_check(const struct json *messages, struct api_error *e)
             return api_fail_field(e, param, "dict_type", m, "Input should be a valid dictionary");
         }
         if (json_length(m) > MAX_MESSAGE_KEYS) {
-            return api_fail(e, 400, TYPE_BAD, param, "A message has %zu keys, at most %d are allowed.", json_length(m),
+            return api_fail(e, 400, TYPE_BAD, param,
+                            "A message has %zu keys, at most %d are allowed.", json_length(m),
                             MAX_MESSAGE_KEYS);
         }
         if (json_type(role) != JSON_STRING) {
@@ -106,9 +108,11 @@ int messages_kwargs(const struct json *defaults, const struct json *body, struct
         return api_fail_field(e, "chat_template_kwargs", "dict_type", given,
                               "Input should be a valid dictionary");
     }
-    if (given && json_length(given) > MAX_TEMPLATE_KWARGS) { /* each is searched for among the others */
-        return api_fail_field(e, "chat_template_kwargs", "too_long", NULL, "At most %d variables are allowed, got %zu",
-                              MAX_TEMPLATE_KWARGS, json_length(given));
+    if (given &&
+        json_length(given) > MAX_TEMPLATE_KWARGS) { /* each is searched for among the others */
+        return api_fail_field(e, "chat_template_kwargs", "too_long", NULL,
+                              "At most %d variables are allowed, got %zu", MAX_TEMPLATE_KWARGS,
+                              json_length(given));
     }
     buf_init(&b);
     json_w_init(&w, &b);

@@ -135,7 +135,8 @@ char *buf_detach(struct buf *b)
 
 int buf_file_absent(const char *path)
 {
-    return faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0 && (errno == ENOENT || errno == ENOTDIR);
+    return faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0 &&
+           (errno == ENOENT || errno == ENOTDIR);
 }
 
 int buf_read_file(struct buf *b, const char *path, size_t max_bytes, struct err *e)

@@ -25,7 +25,8 @@ void buf_putc(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) TERN_PRINTF(2, 3);
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap) TERN_PRINTF(2, 0);
 char *buf_detach(struct buf *b); /* hands the malloc'ed bytes to the caller; b is empty again */
-/* 1 when the directory has no such name. A link that leads nowhere is not absent: reading it must fail, not be left out. */
+/* 1 when the directory has no such name. A link that leads nowhere is not absent: reading it must
+ * fail, not be left out. */
 int buf_file_absent(const char *path);
 /* Whole file into b, at most max_bytes (ERR_TOO_LARGE beyond). */
 int buf_read_file(struct buf *b, const char *path, size_t max_bytes, struct err *e);

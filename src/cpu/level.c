@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Instruction-set levels of this machine.
  *
- * A level counts only when the processor has the instructions AND the operating system saves the registers
- * they use (XCR0): a virtual machine may show AVX-512 in CPUID and still fault on the first zmm. This file
- * is compiled for the baseline, so it runs on a processor below the floor and can say so. */
+ * A level counts only when the processor has the instructions AND the operating system saves the
+ * registers they use (XCR0): a virtual machine may show AVX-512 in CPUID and still fault on the
+ * first zmm. This file is compiled for the baseline, so it runs on a processor below the floor and
+ * can say so. */
 #include "cpu/cpu.h"
 #include <string.h>
 
@@ -137,14 +138,16 @@ int cpu_level_choose(const char *name, enum cpu_level *out, struct err *e)
             continue;
         }
         if (!runs(have, levels[i].level)) {
-            return err_set(e, ERR_UNSUPPORTED, "CPU level '%s' needs %s; this machine runs up to '%s'",
-                           name, levels[i].needs, cpu_level_name(have));
+            return err_set(e, ERR_UNSUPPORTED,
+                           "CPU level '%s' needs %s; this machine runs up to '%s'", name,
+                           levels[i].needs, cpu_level_name(have));
         }
         *out = levels[i].level;
         return 0;
     }
-    return err_set(e, ERR_INVALID,
-                   "unknown CPU level '%s': expected auto, scalar, avx2, avx512, avx512bf16 or neon", name);
+    return err_set(
+        e, ERR_INVALID,
+        "unknown CPU level '%s': expected auto, scalar, avx2, avx512, avx512bf16 or neon", name);
 }
 
 int cpu_levels_available(enum cpu_level out[8])

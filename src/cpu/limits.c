@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the process may use: CPUs of its affinity mask, the cgroup's CPU quota, and memory.
  *
- * Control groups nest, and a limit anywhere above us binds: every folder from our own group up to the mount's
- * root is read and the tightest value wins. Version 2 has one tree; version 1 has a tree per controller, and a
- * machine may mount both. Inside a container the path of /proc/self/cgroup may be relative to a root that the
- * mount does not show; mountinfo's root field tells which part of the path to cut.
+ * Control groups nest, and a limit anywhere above us binds: every folder from our own group up to
+ * the mount's root is read and the tightest value wins. Version 2 has one tree; version 1 has a
+ * tree per controller, and a machine may mount both. Inside a container the path of
+ * /proc/self/cgroup may be relative to a root that the mount does not show; mountinfo's root field
+ * tells which part of the path to cut.
  *
- * Memory that holds reclaimable page cache counts as free: the kernel gives it back before it refuses an
- * allocation, and right after start-up the mapped checkpoint is all page cache. */
+ * Memory that holds reclaimable page cache counts as free: the kernel gives it back before it
+ * refuses an allocation, and right after start-up the mapped checkpoint is all page cache. */
 #include "base/buf.h"
 #include "cpu/cpu.h"
 #include <sched.h>
@@ -16,10 +17,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define PATH_BYTES      4096
-#define FILE_MAX_BYTES  ((size_t)4 << 20)
-#define AFFINITY_CPUS   8192
-#define NO_LIMIT_BYTES  ((uint64_t)1 << 60) /* version 1 writes "no limit" as nearly 2^63 */
+#define PATH_BYTES     4096
+#define FILE_MAX_BYTES ((size_t)4 << 20)
+#define AFFINITY_CPUS  8192
+#define NO_LIMIT_BYTES ((uint64_t)1 << 60) /* version 1 writes "no limit" as nearly 2^63 */
 
 /* The file's text into b (empty when it can't be read). */
 static const char *read_text(struct buf *b, const char *path)
@@ -61,7 +62,8 @@ static int list_has(const char *list, const char *word)
     return 0;
 }
 
-/* Path of our group in the tree of `controller` ("" = version 2), from the text of /proc/self/cgroup. */
+/* Path of our group in the tree of `controller` ("" = version 2), from the text of
+ * /proc/self/cgroup. */
 static int own_path(const char *text, const char *controller, char *out, size_t n_out)
 {
     char line[PATH_BYTES];
@@ -128,7 +130,8 @@ static int walk_start(struct walk *w, const char *root_dir, const char *controll
     }
     size_t n_root = strcmp(mount_root, "/") == 0 ? 0 : strlen(mount_root);
     const char *rest = path;
-    if (n_root && strncmp(path, mount_root, n_root) == 0 && (path[n_root] == '/' || !path[n_root])) {
+    if (n_root && strncmp(path, mount_root, n_root) == 0 &&
+        (path[n_root] == '/' || !path[n_root])) {
         rest = path + n_root;
     }
     w->n_top = (size_t)snprintf(w->dir, sizeof w->dir, "%s%s", root_dir, point);
@@ -138,7 +141,8 @@ static int walk_start(struct walk *w, const char *root_dir, const char *controll
     if (strcmp(rest, "/") != 0 && *rest) {
         snprintf(w->dir + w->n_top, sizeof w->dir - w->n_top, "%s", rest);
         if (stat(w->dir, &st) < 0) {
-            w->dir[w->n_top] = '\0'; /* a path from outside our namespace: the mount itself is our group */
+            w->dir[w->n_top] =
+                '\0'; /* a path from outside our namespace: the mount itself is our group */
         }
     }
     return 0;
@@ -199,7 +203,8 @@ static void read_cgroup_memory(struct cpu_limits *out, const char *root_dir, str
             continue;
         }
         do {
-            uint64_t limit = strtoull(read_in(b, w.dir, versions[v].limit), NULL, 10); /* "max": 0 */
+            uint64_t limit =
+                strtoull(read_in(b, w.dir, versions[v].limit), NULL, 10); /* "max": 0 */
             if (limit == 0 || limit >= NO_LIMIT_BYTES) {
                 continue;
             }
@@ -226,7 +231,8 @@ static int is_first_of_core(int cpu, const cpu_set_t *set, size_t set_bytes, con
                             struct buf *b)
 {
     char path[PATH_BYTES];
-    snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", root_dir, cpu);
+    snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+             root_dir, cpu);
     for (const char *p = read_text(b, path); *p >= '0' && *p <= '9';) {
         char *end;
         long first = strtol(p, &end, 10), last = first;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Big allocations: weights, KV cache, activations.
  *
- * A 0.3B model walks 700 MB per token; with 4 KiB pages the TLB misses cost more than the arithmetic. So the
- * mapping starts on a 2 MiB boundary (only whole, aligned 2 MiB ranges can become huge pages) and asks for
- * huge pages with madvise, which works under both the `always` and the `madvise` setting of the kernel. */
+ * A 0.3B model walks 700 MB per token; with 4 KiB pages the TLB misses cost more than the
+ * arithmetic. So the mapping starts on a 2 MiB boundary (only whole, aligned 2 MiB ranges can
+ * become huge pages) and asks for huge pages with madvise, which works under both the `always` and
+ * the `madvise` setting of the kernel. */
 #include "cpu/cpu.h"
 #include <sys/mman.h>
 #include <unistd.h>

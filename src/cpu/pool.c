@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Worker pool.
  *
- * A decode step of a small model has more than a hundred phases of some 100 µs, so waking workers through the
- * kernel each time would cost a tenth of the step. A worker therefore watches a generation counter for SPIN_NS
- * before it sleeps on it with a futex; so does the caller on the count of finished workers, and everyone at a
- * barrier. A waker makes the system call only if someone sleeps (`sleepers` is raised before the last check of
- * the word, and both sides use sequentially consistent operations, so a wake-up can't be lost).
+ * A decode step of a small model has more than a hundred phases of some 100 µs, so waking workers
+ * through the kernel each time would cost a tenth of the step. A worker therefore watches a
+ * generation counter for SPIN_NS before it sleeps on it with a futex; so does the caller on the
+ * count of finished workers, and everyone at a barrier. A waker makes the system call only if
+ * someone sleeps (`sleepers` is raised before the last check of the word, and both sides use
+ * sequentially consistent operations, so a wake-up can't be lost).
  *
- * With more workers than CPUs a spinning worker holds the CPU that the awaited one needs: then nobody spins,
- * everyone sleeps at once.
+ * With more workers than CPUs a spinning worker holds the CPU that the awaited one needs: then
+ * nobody spins, everyone sleeps at once.
  *
- * Owner: the one thread that calls cpu_pool_run; the words below are the only state shared with workers. */
+ * Owner: the one thread that calls cpu_pool_run; the words below are the only state shared with
+ * workers. */
 #include "cpu/pool.h"
 #include "base/clock.h"
 #include "cpu/cpu.h"
@@ -25,9 +27,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SPIN_NS         40000u
-#define PAUSES_A_LOOK   32
-#define CACHE_LINE      64
+#define SPIN_NS       40000u
+#define PAUSES_A_LOOK 32
+#define CACHE_LINE    64
 
 /* A word that threads wait on until it differs from a value they saw. */
 struct gate {
@@ -178,7 +180,8 @@ int cpu_pool_open(struct cpu_pool **out, int n_workers, const int *cpu_ids, stru
         int rc = pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);
         if (rc) {
             cpu_pool_close(p);
-            return err_set(e, ERR_NOMEM, "worker pool: thread %d of %d: %s", i + 1, n_workers, strerror(rc));
+            return err_set(e, ERR_NOMEM, "worker pool: thread %d of %d: %s", i + 1, n_workers,
+                           strerror(rc));
         }
         p->n_started++;
     }

@@ -88,8 +88,8 @@ int sampler_open(struct sampler **out, const struct kernels *k, int vocab_size, 
     s->list_y = malloc(n * sizeof *s->list_y);
     s->list_w = malloc(n * sizeof *s->list_w);
     s->picked = malloc(n * sizeof *s->picked);
-    if (!s->y || !s->w || !s->masked || !s->mask || !s->count || !s->chunk_sum || !s->chunk_max || !s->sorted ||
-        !s->list_id || !s->list_y || !s->list_w || !s->picked) {
+    if (!s->y || !s->w || !s->masked || !s->mask || !s->count || !s->chunk_sum || !s->chunk_max ||
+        !s->sorted || !s->list_id || !s->list_y || !s->list_w || !s->picked) {
         sampler_close(s);
         return err_set(e, ERR_NOMEM, "sampler: out of memory");
     }

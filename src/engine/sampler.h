@@ -20,8 +20,8 @@ struct sampler_row {
     int must_stop; /* a grammar leaves stop tokens only: min_tokens doesn't forbid them */
     uint64_t seed; /* of this sample; see rng.h */
 };
-/* The row with every entry whose bit is not set in `mask` at -inf: own memory, until the next call. mask may be
- * sampler_mask_words(s), scratch of the sampler. */
+/* The row with every entry whose bit is not set in `mask` at -inf: own memory, until the next call.
+ * mask may be sampler_mask_words(s), scratch of the sampler. */
 const float *sampler_masked(struct sampler *s, const float *logits, const uint32_t *mask);
 uint32_t *sampler_mask_words(struct sampler *s); /* (vocab_size + 31) / 32 words */
 int32_t sampler_draw(struct sampler *s, const struct sampler_row *row);

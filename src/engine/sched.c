@@ -181,7 +181,8 @@ void sched_fork(struct sched *s, const struct seq *parent, struct seq *child)
 {
     child->item = -1;
     child->was_admitted = 1;
-    child->logits_from = child->n_prompt; /* the parent's rows have given the prompt's log-probabilities */
+    child->logits_from =
+        child->n_prompt; /* the parent's rows have given the prompt's log-probabilities */
     if (s->n_running == s->o.max_num_seqs) {
         child->state = SEQ_WAITING;
         enqueue(s, child, 1);

@@ -239,7 +239,9 @@ static void fail(struct engine *en, const struct sched_plan *plan, const struct 
 
 int step_grammar_start(const struct engine_request *r)
 {
-    return r->grammar == NULL ? 0 : r->grammar_after >= 0 ? GRAMMAR_WAITS : grammar_start(r->grammar);
+    return r->grammar == NULL      ? 0
+           : r->grammar_after >= 0 ? GRAMMAR_WAITS
+                                   : grammar_start(r->grammar);
 }
 
 static int is_stop_token(const struct engine *en, const struct seq *q, int32_t id)
@@ -268,7 +270,8 @@ static const float *constrain(struct engine *en, const struct sample_job *job, s
     if (grammar_can_stop(r->grammar, q->grammar_config)) {
         for (int i = -1; i < r->params.n_stop_token_ids; i++) {
             int32_t id = i < 0 ? en->o.eos_id : r->params.stop_token_ids[i];
-            if (id >= 0 && id < en->ops.vocab_size && (*must_stop || q->n_out >= r->params.min_tokens)) {
+            if (id >= 0 && id < en->ops.vocab_size &&
+                (*must_stop || q->n_out >= r->params.min_tokens)) {
                 mask[id / 32] |= 1u << (id % 32);
                 n = n > 0 ? n + 1 : 1;
             }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The matrix products of one level, put together from two parts: `panel`, which computes chains, and the level's
- * own row operations, which finish them.
+/* The matrix products of one level, put together from two parts: `panel`, which computes chains,
+ * and the level's own row operations, which finish them.
  *
- * A panel is up to PANEL_TILES tiles over the whole of K: as many weight streams as the memory likes to serve at
- * once, and small enough (128 KB at K = 1024) to stay in the L2 cache while all rows pass over it, so that weights
- * leave DRAM once whatever M is. The fused forms let the chains of a block of rows land in a buffer on the stack
- * that fits the L1 cache and finish them from there.
+ * A panel is up to PANEL_TILES tiles over the whole of K: as many weight streams as the memory
+ * likes to serve at once, and small enough (128 KB at K = 1024) to stay in the L2 cache while all
+ * rows pass over it, so that weights leave DRAM once whatever M is. The fused forms let the chains
+ * of a block of rows land in a buffer on the stack that fits the L1 cache and finish them from
+ * there.
  *
  * Included by one file per level, with a constant `struct fused`, so that the calls are direct. */
 #ifndef TERN_KERNELS_FUSED_H
@@ -13,24 +14,28 @@
 
 #include "kernels/kernels.h"
 
-#define PANEL_TILES     4
-#define FUSED_ROWS      72 /* rows of a block at most: 72 x 64 floats, 18 KB */
+#define PANEL_TILES      4
+#define FUSED_ROWS       72 /* rows of a block at most: 72 x 64 floats, 18 KB */
 #define FUSED_QKV_FLOATS 6144
 
 struct fused {
-    /* Chains of m rows of a against tiles tile .. tile + n_tiles - 1 (n_tiles <= PANEL_TILES) into c. `next` is
-     * where the weights continue after this panel (for prefetching), NULL when nothing follows. */
-    void (*panel)(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m, int tile,
-                  int n_tiles, const void *next);
-    void (*swiglu)(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu, int m, int n);
+    /* Chains of m rows of a against tiles tile .. tile + n_tiles - 1 (n_tiles <= PANEL_TILES) into
+     * c. `next` is where the weights continue after this panel (for prefetching), NULL when nothing
+     * follows. */
+    void (*panel)(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
+                  int tile, int n_tiles, const void *next);
+    void (*swiglu)(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu,
+                   int m, int n);
     void (*add)(void *x, size_t ldx, const float *c, size_t ldc, int m, int n);
-    void (*rope_store)(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0, int head1);
+    void (*rope_store)(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0,
+                       int head1);
     size_t act_bytes;
 };
 
 static inline const char *fused_tile(const struct weight *w, int tile)
 {
-    return (const char *)w->data + (size_t)tile * (size_t)w->k * (w->format == WEIGHT_BF16 ? 32 : 64);
+    return (const char *)w->data +
+           (size_t)tile * (size_t)w->k * (w->format == WEIGHT_BF16 ? 32 : 64);
 }
 
 /* Rows of each block when m rows are cut in as few even blocks as possible. */
@@ -40,13 +45,15 @@ static inline int fused_rows(int m, int most)
     return (m + n_blocks - 1) / n_blocks;
 }
 
-static inline const void *fused_next(const struct weight *w, int tile, int tile_end, int is_last_block)
+static inline const void *fused_next(const struct weight *w, int tile, int tile_end,
+                                     int is_last_block)
 {
     return is_last_block && tile < tile_end ? fused_tile(w, tile) : NULL;
 }
 
-static inline __attribute__((always_inline)) void fused_gemm(const struct fused *f, float *c, size_t ldc,
-                                                             const void *a, size_t lda, const struct weight *w, int m,
+static inline __attribute__((always_inline)) void fused_gemm(const struct fused *f, float *c,
+                                                             size_t ldc, const void *a, size_t lda,
+                                                             const struct weight *w, int m,
                                                              int tile0, int tile1)
 {
     for (int tile = tile0; tile < tile1; tile += PANEL_TILES) {
@@ -56,8 +63,9 @@ static inline __attribute__((always_inline)) void fused_gemm(const struct fused 
     }
 }
 
-static inline __attribute__((always_inline)) void fused_gemm_add(const struct fused *f, void *x, size_t ldx,
-                                                                 const void *a, size_t lda, const struct weight *w,
+static inline __attribute__((always_inline)) void fused_gemm_add(const struct fused *f, void *x,
+                                                                 size_t ldx, const void *a,
+                                                                 size_t lda, const struct weight *w,
                                                                  int m, int tile0, int tile1)
 {
     _Alignas(64) float block[FUSED_ROWS * PANEL_TILES * TILE_N];
@@ -68,16 +76,17 @@ static inline __attribute__((always_inline)) void fused_gemm_add(const struct fu
         int cols = w->n - tile * TILE_N < n * TILE_N ? w->n - tile * TILE_N : n * TILE_N;
         for (int i = 0; i < m; i += max_rows) {
             int rows = m - i < max_rows ? m - i : max_rows;
-            f->panel(block, ld, (const char *)a + (size_t)i * lda * f->act_bytes, lda, w, rows, tile, n,
-                     fused_next(w, tile + n, tile1, i + rows == m));
-            f->add((char *)x + ((size_t)i * ldx + (size_t)tile * TILE_N) * f->act_bytes, ldx, block, ld, rows, cols);
+            f->panel(block, ld, (const char *)a + (size_t)i * lda * f->act_bytes, lda, w, rows,
+                     tile, n, fused_next(w, tile + n, tile1, i + rows == m));
+            f->add((char *)x + ((size_t)i * ldx + (size_t)tile * TILE_N) * f->act_bytes, ldx, block,
+                   ld, rows, cols);
         }
     }
 }
 
-static inline __attribute__((always_inline)) void fused_gemm_swiglu(const struct fused *f, void *out, size_t ldo,
-                                                                    const void *a, size_t lda, const struct weight *w,
-                                                                    int n, int m, int t0, int t1)
+static inline __attribute__((always_inline)) void
+fused_gemm_swiglu(const struct fused *f, void *out, size_t ldo, const void *a, size_t lda,
+                  const struct weight *w, int n, int m, int t0, int t1)
 {
     _Alignas(64) float block[FUSED_ROWS * PANEL_TILES * TILE_N];
     const size_t ld = PANEL_TILES * TILE_N;
@@ -86,24 +95,25 @@ static inline __attribute__((always_inline)) void fused_gemm_swiglu(const struct
         int pairs = t1 - t < PANEL_TILES / 2 ? t1 - t : PANEL_TILES / 2;
         for (int i = 0; i < m; i += max_rows) {
             int rows = m - i < max_rows ? m - i : max_rows;
-            f->panel(block, ld, (const char *)a + (size_t)i * lda * f->act_bytes, lda, w, rows, 2 * t, 2 * pairs,
-                     fused_next(w, 2 * (t + pairs), 2 * t1, i + rows == m));
+            f->panel(block, ld, (const char *)a + (size_t)i * lda * f->act_bytes, lda, w, rows,
+                     2 * t, 2 * pairs, fused_next(w, 2 * (t + pairs), 2 * t1, i + rows == m));
             for (int p = 0; p < pairs; p++) {
                 int col = (t + p) * TILE_N, cols = n - col < TILE_N ? n - col : TILE_N;
                 const float *gate = block + p * 2 * TILE_N;
-                f->swiglu((char *)out + ((size_t)i * ldo + (size_t)col) * f->act_bytes, ldo, gate, ld, gate + TILE_N,
-                          ld, rows, cols);
+                f->swiglu((char *)out + ((size_t)i * ldo + (size_t)col) * f->act_bytes, ldo, gate,
+                          ld, gate + TILE_N, ld, rows, cols);
             }
         }
     }
 }
 
-static inline __attribute__((always_inline)) void fused_gemm_qkv(const struct fused *f, const void *a, size_t lda,
-                                                                 const struct weight *w, const struct qkv_rows *r,
-                                                                 int m, int head0, int head1)
+static inline __attribute__((always_inline)) void
+fused_gemm_qkv(const struct fused *f, const void *a, size_t lda, const struct weight *w,
+               const struct qkv_rows *r, int m, int head0, int head1)
 {
     _Alignas(64) float block[FUSED_QKV_FLOATS];
-    const int tiles = r->head_dim / TILE_N, max_rows = fused_rows(m, FUSED_QKV_FLOATS / r->head_dim);
+    const int tiles = r->head_dim / TILE_N,
+              max_rows = fused_rows(m, FUSED_QKV_FLOATS / r->head_dim);
     const size_t ld = (size_t)r->head_dim;
     for (int h = head0; h < head1; h++) {
         for (int i = 0; i < m; i += max_rows) {
@@ -111,8 +121,9 @@ static inline __attribute__((always_inline)) void fused_gemm_qkv(const struct fu
             struct qkv_rows part = *r;
             for (int t = 0; t < tiles; t += PANEL_TILES) {
                 int n = tiles - t < PANEL_TILES ? tiles - t : PANEL_TILES, tile = h * tiles + t;
-                f->panel(block + t * TILE_N, ld, (const char *)a + (size_t)i * lda * f->act_bytes, lda, w, rows, tile,
-                         n, fused_next(w, tile + n, head1 * tiles, i + rows == m || t + n < tiles));
+                f->panel(block + t * TILE_N, ld, (const char *)a + (size_t)i * lda * f->act_bytes,
+                         lda, w, rows, tile, n,
+                         fused_next(w, tile + n, head1 * tiles, i + rows == m || t + n < tiles));
             }
             part.rope += (size_t)i * (size_t)r->head_dim;
             part.q = (char *)r->q + (size_t)i * r->ldq * f->act_bytes;

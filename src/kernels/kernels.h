@@ -1,42 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel table. Kernels take pointers and sizes only, allocate nothing, and keep no state.
  *
- * This comment and kernels/ref define the bits; every other implementation must equal the reference bit for
- * bit (tests/kernels/kcheck.c compares), for every M, tile range and thread count:
+ * This comment and kernels/ref define the bits; every other implementation must equal the reference
+ * bit for bit (tests/kernels/kcheck.c compares), for every M, tile range and thread count:
  *
- *  - Floating-point mode: round to nearest even, denormal inputs and results are zero (cpu_set_numeric_mode;
- *    the reference flushes explicitly, so that it needs no mode). No contraction other than the fma written.
+ *  - Floating-point mode: round to nearest even, denormal inputs and results are zero
+ * (cpu_set_numeric_mode; the reference flushes explicitly, so that it needs no mode). No
+ * contraction other than the fma written.
  *  - GEMM: each output is ONE fp32 chain from +0 over ascending pairs of K:
  *        acc = fma(a[2j], w[2j], fma(a[2j+1], w[2j+1], acc))
- *    which is what VDPBF16PS computes. K is even. A K block stores and reloads the chain, never sums blocks.
- *  - Sums over a row (norm, softmax): 16 lanes, lane i sums elements i, i+16, … ascending (norm: acc = fma(x, x,
- *    acc); softmax: acc += p), then lanes are folded 8, 4, 2, 1: lane[i] += lane[i + half].
- *  - exp: kernel_exp of ref/math.h, elementwise; exp(0) == 1, exp(-inf) == 0. 1/sqrt is an IEEE division and sqrt.
+ *    which is what VDPBF16PS computes. K is even. A K block stores and reloads the chain, never
+ * sums blocks.
+ *  - Sums over a row (norm, softmax): 16 lanes, lane i sums elements i, i+16, … ascending (norm:
+ * acc = fma(x, x, acc); softmax: acc += p), then lanes are folded 8, 4, 2, 1: lane[i] += lane[i +
+ * half].
+ *  - exp: kernel_exp of ref/math.h, elementwise; exp(0) == 1, exp(-inf) == 0. 1/sqrt is an IEEE
+ * division and sqrt.
  *  - To bf16: round to nearest even; NaN stays (quiet) NaN.
  *
- * Activations are bf16 (ACT_BF16) or fp32 (ACT_F32). In fp32 nothing below is rounded to bf16; the KV cache is fp32.
+ * Activations are bf16 (ACT_BF16) or fp32 (ACT_F32). In fp32 nothing below is rounded to bf16; the
+ * KV cache is fp32.
  *
  * Packed weights (for y = W x, W [n, k] row-major in the usual notation, k even):
  *   tile t holds rows 16t .. 16t+15; inside, pair j of K is one group of 16 x 2 elements:
  *   element (row n, k) is at  ((n/16) * (k_total/2) + k/2) * 32 + (n%16) * 2 + k%2
- *   Missing rows of the last tile are zeros. WEIGHT_BF16 has 2-byte elements (a pair-group is one 64-byte line),
- *   WEIGHT_F32 4-byte ones. Base addresses are 64-byte aligned.
+ *   Missing rows of the last tile are zeros. WEIGHT_BF16 has 2-byte elements (a pair-group is one
+ * 64-byte line), WEIGHT_F32 4-byte ones. Base addresses are 64-byte aligned.
  *
- * KV tile (one block of 16 positions, one KV head), element type = activation type, 64-byte aligned:
- *   K: element (position p, dim d) at (d/2) * 32 + p * 2 + d%2          [head_dim/2][16][2]
+ * KV tile (one block of 16 positions, one KV head), element type = activation type, 64-byte
+ * aligned: K: element (position p, dim d) at (d/2) * 32 + p * 2 + d%2          [head_dim/2][16][2]
  *   V: element (position p, dim d) at (p/2) * head_dim * 2 + d * 2 + p%2 [8][head_dim][2], after K
  *   so a tile has 2 * 16 * head_dim elements.
  *
  * Attention of one query row (one head) over positions 0..pos: positions are cut in partitions of
- * ATTN_PARTITION, aligned to absolute positions. Inside a partition, with s_j = chain(q, k_j) * scale
- * (chain as in GEMM over head_dim):
- *     m = max s_j (j visible);  p_j = exp(s_j - m);  l = 16-lane sum of p_j (lane = j % 16, unrounded p_j)
- *     acc[d] = chain over ascending pairs of positions of (round(p_j), v_j[d])     (round: to activation type)
- *   positions that are not visible have p_j = 0 and v_j = 0 by selection (their memory may hold NaN).
- *   Then acc[d] += +0.0f (so that a zero has one sign). Partitions are merged in ascending order:
- *     M' = max(M, m); a = exp(M - M'); b = exp(m - M'); L = fma(l, b, L * a); A[d] = fma(acc[d], b, A[d] * a)
- *   starting from the first partition's (m, l, acc) itself; a later one with m = -inf (nothing visible) is passed
- *   over. Result: round(A[d] / L).
+ * ATTN_PARTITION, aligned to absolute positions. Inside a partition, with s_j = chain(q, k_j) *
+ * scale (chain as in GEMM over head_dim): m = max s_j (j visible);  p_j = exp(s_j - m);  l =
+ * 16-lane sum of p_j (lane = j % 16, unrounded p_j) acc[d] = chain over ascending pairs of
+ * positions of (round(p_j), v_j[d])     (round: to activation type) positions that are not visible
+ * have p_j = 0 and v_j = 0 by selection (their memory may hold NaN). Then acc[d] += +0.0f (so that
+ * a zero has one sign). Partitions are merged in ascending order: M' = max(M, m); a = exp(M - M');
+ * b = exp(m - M'); L = fma(l, b, L * a); A[d] = fma(acc[d], b, A[d] * a) starting from the first
+ * partition's (m, l, acc) itself; a later one with m = -inf (nothing visible) is passed over.
+ * Result: round(A[d] / L).
  */
 #ifndef TERN_KERNELS_KERNELS_H
 #define TERN_KERNELS_KERNELS_H
@@ -45,16 +50,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TILE_N 16           /* rows of W in a packed tile */
+#define TILE_N          16  /* rows of W in a packed tile */
 #define KV_BLOCK_TOKENS 16  /* positions in a KV block */
-#define ATTN_PARTITION 256  /* positions in an attention partition; a multiple of KV_BLOCK_TOKENS */
-#define MAX_HEAD_DIM 256    /* head_dim is a multiple of 16, at most this */
+#define ATTN_PARTITION  256 /* positions in a partition; a multiple of KV_BLOCK_TOKENS */
+#define MAX_HEAD_DIM    256 /* head_dim is a multiple of 16, at most this */
 
 enum act_type { ACT_BF16, ACT_F32, ACT_TYPE_COUNT };
-enum weight_format { WEIGHT_BF16, WEIGHT_F32, WEIGHT_FORMAT_COUNT }; /* quantized formats join here */
-enum dtype { DTYPE_BF16, DTYPE_F16, DTYPE_F32 };                     /* element types of checkpoint tensors */
+enum weight_format {
+    WEIGHT_BF16,
+    WEIGHT_F32,
+    WEIGHT_FORMAT_COUNT
+};                                               /* quantized formats join here */
+enum dtype { DTYPE_BF16, DTYPE_F16, DTYPE_F32 }; /* element types of checkpoint tensors */
 
-size_t act_size(enum act_type t);        /* bytes per element: 2, 4 */
+size_t act_size(enum act_type t); /* bytes per element: 2, 4 */
 size_t dtype_size(enum dtype t);
 /* Bytes of a packed [n, k] matrix, a multiple of 64. */
 size_t weight_packed_bytes(enum weight_format f, int n, int k);
@@ -62,91 +71,110 @@ size_t weight_packed_bytes(enum weight_format f, int n, int k);
 /* A packed matrix as the GEMMs take it. */
 struct weight {
     enum weight_format format;
-    int n, k;            /* logical rows (outputs) and columns (inputs, even) */
-    const void *data;    /* weight_packed_bytes(format, n, k) bytes, 64-byte aligned */
+    int n, k;         /* logical rows (outputs) and columns (inputs, even) */
+    const void *data; /* weight_packed_bytes(format, n, k) bytes, 64-byte aligned */
 };
 
-/* One query tile of attention: n_q query vectors that share a KV head (query heads of the group x rows). */
+/* One query tile of attention: n_q query vectors that share a KV head (query heads of the group x
+ * rows). */
 struct attn_part {
-    const void *q;              /* [n_q][head_dim], activation type, 64-byte aligned rows */
-    int n_q;                    /* 1..ATTN_MAX_Q */
+    const void *q; /* [n_q][head_dim], activation type, 64-byte aligned rows */
+    int n_q;       /* 1..ATTN_MAX_Q */
     int head_dim;
     float scale;
-    const int32_t *visible;     /* [n_q] visible positions inside this partition, 0..ATTN_PARTITION; 0: m = -inf, l = 0, acc = 0 */
-    const void *const *tiles;   /* KV tiles of this partition's blocks, ceil(max visible / 16) of them */
-    float *m, *l;               /* out [n_q] */
-    float *acc;                 /* out [n_q][head_dim], 64-byte aligned */
-    float *scratch;             /* ATTN_SCRATCH_FLOATS floats, 64-byte aligned */
+    const int32_t *visible; /* [n_q] visible positions inside this partition, 0..ATTN_PARTITION; 0:
+                               m = -inf, l = 0, acc = 0 */
+    const void *const
+        *tiles;     /* KV tiles of this partition's blocks, ceil(max visible / 16) of them */
+    float *m, *l;   /* out [n_q] */
+    float *acc;     /* out [n_q][head_dim], 64-byte aligned */
+    float *scratch; /* ATTN_SCRATCH_FLOATS floats, 64-byte aligned */
 };
-#define ATTN_MAX_Q 64
+#define ATTN_MAX_Q          64
 #define ATTN_SCRATCH_FLOATS (ATTN_MAX_Q * ATTN_PARTITION * 2)
 
-/* Where rows of a step write their K and V, and how they rotate: shared by the fused and unfused QKV ops. */
+/* Where rows of a step write their K and V, and how they rotate: shared by the fused and unfused
+ * QKV ops. */
 struct qkv_rows {
     int n_heads, n_kv_heads, head_dim;
-    const float *rope;          /* [rows][head_dim/2][2] cos, sin */
-    void *q;                    /* out [rows][n_heads * head_dim], activation type */
-    size_t ldq;                 /* elements */
-    void *const *kv_tile;       /* [rows] tile of KV head 0 in this layer for the row's block; NULL: don't write */
-    size_t kv_head_bytes;       /* distance to the next head's tile */
-    const int32_t *slot;        /* [rows] position inside the block, 0..15 */
+    const float *rope; /* [rows][head_dim/2][2] cos, sin */
+    void *q;           /* out [rows][n_heads * head_dim], activation type */
+    size_t ldq;        /* elements */
+    void *const *
+        kv_tile; /* [rows] tile of KV head 0 in this layer for the row's block; NULL: don't write */
+    size_t kv_head_bytes; /* distance to the next head's tile */
+    const int32_t *slot;  /* [rows] position inside the block, 0..15 */
 };
 
-/* All functions are bit-exact against kernels/ref. `act` pointers: uint16_t bf16 bits or float, by the table row. */
+/* All functions are bit-exact against kernels/ref. `act` pointers: uint16_t bf16 bits or float, by
+ * the table row. */
 struct act_kernels {
     /* ---- unfused: the eager path ---- */
-    /* x[m][hidden] = W[ids[i]] of a packed matrix (the tied embedding). Converts to the activation type. */
+    /* x[m][hidden] = W[ids[i]] of a packed matrix (the tied embedding). Converts to the activation
+     * type. */
     void (*embed)(void *x, size_t ldx, const struct weight *w, const int32_t *ids, int m);
-    /* out = round(x * (1/sqrt(mean(x^2) + eps)) * w): fp32 throughout, one rounding: (x * r) * w. w is fp32 [n]. */
-    void (*rmsnorm)(void *out, size_t ldo, const void *x, size_t ldx, const float *w, float eps, int m, int n);
-    /* c[m][(tile1-tile0)*16] = a[m][k] W^T for rows tile0*16 .. tile1*16 of W; c points at column tile0*16; the
-     * columns of a last partial tile are written too (zeros). c rows need room for whole tiles. */
-    void (*gemm)(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m, int tile0, int tile1);
-    /* Rotates heads head0 .. head1 of [q | k] (fp32, pairs (2i, 2i+1): e' = e*c - o*s, o' = o*c + e*s, each
-     * fma(e, c, -(o*s)) and fma(o, c, e*s)), rounds, writes q heads to r->q and k heads into the KV tile; heads
-     * n_heads+n_kv_heads .. n_heads+2*n_kv_heads are v: rounded and written, not rotated.
-     * qkv points at head0's first column; ldqkv in floats. */
-    void (*rope_store)(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0, int head1);
+    /* out = round(x * (1/sqrt(mean(x^2) + eps)) * w): fp32 throughout, one rounding: (x * r) * w. w
+     * is fp32 [n]. */
+    void (*rmsnorm)(void *out, size_t ldo, const void *x, size_t ldx, const float *w, float eps,
+                    int m, int n);
+    /* c[m][(tile1-tile0)*16] = a[m][k] W^T for rows tile0*16 .. tile1*16 of W; c points at column
+     * tile0*16; the columns of a last partial tile are written too (zeros). c rows need room for
+     * whole tiles. */
+    void (*gemm)(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
+                 int tile0, int tile1);
+    /* Rotates heads head0 .. head1 of [q | k] (fp32, pairs (2i, 2i+1): e' = e*c - o*s, o' = o*c +
+     * e*s, each fma(e, c, -(o*s)) and fma(o, c, e*s)), rounds, writes q heads to r->q and k heads
+     * into the KV tile; heads n_heads+n_kv_heads .. n_heads+2*n_kv_heads are v: rounded and
+     * written, not rotated. qkv points at head0's first column; ldqkv in floats. */
+    void (*rope_store)(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0,
+                       int head1);
     void (*attn_part)(const struct attn_part *p);
-    /* Merges n_parts partial results (part p at m + p*stride_ml, l + p*stride_ml, acc + p*stride_acc, for n_q
-     * vectors) in ascending order and writes round(A / L) to out rows of head_dim at stride ldo elements. */
-    void (*attn_merge)(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml, const float *acc,
-                       size_t stride_acc, int n_parts, int n_q, int head_dim);
+    /* Merges n_parts partial results (part p at m + p*stride_ml, l + p*stride_ml, acc +
+     * p*stride_acc, for n_q vectors) in ascending order and writes round(A / L) to out rows of
+     * head_dim at stride ldo elements. */
+    void (*attn_merge)(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml,
+                       const float *acc, size_t stride_acc, int n_parts, int n_q, int head_dim);
     /* out = round(silu(g) * u), silu(g) = g / (1 + exp(-g)); n columns. */
-    void (*swiglu)(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu, int m, int n);
+    void (*swiglu)(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu,
+                   int m, int n);
     /* x = round(x + c) */
     void (*add)(void *x, size_t ldx, const float *c, size_t ldc, int m, int n);
 
     /* ---- fused: the compiled plan; same bits as the unfused sequence ---- */
-    /* x[:, tile0*16 ..] = round(x + a W^T); x points at column 0. Only the n logical columns are touched. */
-    void (*gemm_add)(void *x, size_t ldx, const void *a, size_t lda, const struct weight *w, int m, int tile0,
-                     int tile1);
-    /* gate_up is packed with tiles alternating gate, up (tile 2t gate, 2t+1 up); out column block t of 16 for
-     * t in [t0, t1) = round(silu(a G^T) * (a U^T)); out points at column 0; n columns (n = w->n / 2 rounded to tiles). */
-    void (*gemm_swiglu)(void *out, size_t ldo, const void *a, size_t lda, const struct weight *gate_up, int n, int m,
-                        int t0, int t1);
-    /* gemm of the fused [q | k | v] matrix for heads head0 .. head1 followed by rope_store, without a round trip. */
-    void (*gemm_qkv)(const void *a, size_t lda, const struct weight *w, const struct qkv_rows *r, int m, int head0,
-                     int head1);
+    /* x[:, tile0*16 ..] = round(x + a W^T); x points at column 0. Only the n logical columns are
+     * touched. */
+    void (*gemm_add)(void *x, size_t ldx, const void *a, size_t lda, const struct weight *w, int m,
+                     int tile0, int tile1);
+    /* gate_up is packed with tiles alternating gate, up (tile 2t gate, 2t+1 up); out column block t
+     * of 16 for t in [t0, t1) = round(silu(a G^T) * (a U^T)); out points at column 0; n columns (n
+     * = w->n / 2 rounded to tiles). */
+    void (*gemm_swiglu)(void *out, size_t ldo, const void *a, size_t lda,
+                        const struct weight *gate_up, int n, int m, int t0, int t1);
+    /* gemm of the fused [q | k | v] matrix for heads head0 .. head1 followed by rope_store, without
+     * a round trip. */
+    void (*gemm_qkv)(const void *a, size_t lda, const struct weight *w, const struct qkv_rows *r,
+                     int m, int head0, int head1);
 };
 
 struct kernels {
     enum cpu_level level;
     struct act_kernels act[ACT_TYPE_COUNT];
     /* Packs rows tile0*16 .. tile1*16 of a source matrix into dst. Source element (row, col) is at
-     * src + (row * stride_row + col * stride_col) * dtype_size(src_type), so that [out, in], [in, out] and slices of
-     * fused matrices are all views. Rounds to bf16 when format is WEIGHT_BF16. dst_tile(t) = t * tile_step +
-     * tile_offset places tiles (step 2 for interleaved gate/up). */
-    void (*pack)(void *dst, enum weight_format format, int n, int k, const void *src, enum dtype src_type,
-                 size_t stride_row, size_t stride_col, int tile0, int tile1, int tile_step, int tile_offset);
-    /* Index of the largest value, the lowest index on ties; NaN never wins unless all are NaN. n > 0. */
+     * src + (row * stride_row + col * stride_col) * dtype_size(src_type), so that [out, in], [in,
+     * out] and slices of fused matrices are all views. Rounds to bf16 when format is WEIGHT_BF16.
+     * dst_tile(t) = t * tile_step + tile_offset places tiles (step 2 for interleaved gate/up). */
+    void (*pack)(void *dst, enum weight_format format, int n, int k, const void *src,
+                 enum dtype src_type, size_t stride_row, size_t stride_col, int tile0, int tile1,
+                 int tile_step, int tile_offset);
+    /* Index of the largest value, the lowest index on ties; NaN never wins unless all are NaN. n >
+     * 0. */
     int (*argmax)(const float *x, int n);
     /* max(x) and sum of exp(x - max) in double, lanes as above: for log-softmax of logits. */
     void (*logsumexp)(const float *x, int n, float *max, double *sum);
 };
 
-/* The table for a level this machine has (static storage; NULL for a level it lacks or that isn't built). Each level
- * starts as a copy of the next lower one, functions are overridden upwards. */
+/* The table for a level this machine has (static storage; NULL for a level it lacks or that isn't
+ * built). Each level starts as a copy of the next lower one, functions are overridden upwards. */
 const struct kernels *kernels_get(enum cpu_level level);
 
 /* bf16 <-> fp32 for single values (round to nearest even). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* align: two forwards with KV stores of their own, in lockstep over one sequence at a time; see align.h. A `lane` is one
- * forward, its store and the sequence it is at. Block ids are handed out in plain order; that their order doesn't
- * matter is what the same-bits tests show. */
+/* align: two forwards with KV stores of their own, in lockstep over one sequence at a time; see
+ * align.h. A `lane` is one forward, its store and the sequence it is at. Block ids are handed out
+ * in plain order; that their order doesn't matter is what the same-bits tests show. */
 #include "model/align.h"
 
 #include "base/hash.h"
@@ -13,17 +13,17 @@
 #include <string.h>
 
 #define MAX_GOLDEN_BYTES (16u << 20)
-#define MAX_GOLDEN_IDS 65536
+#define MAX_GOLDEN_IDS   65536
 
 struct lane {
     const struct align_options *o;
     struct kv_store *kv;
     struct forward *f;
-    int capacity;              /* tokens */
+    int capacity; /* tokens */
     int32_t *block_table, *kv_index;
     int32_t (*rope_pos)[3];
     uint8_t *wants;
-    int n;                     /* tokens in the cache */
+    int n; /* tokens in the cache */
 };
 
 static void lane_close(struct lane *l)
@@ -37,8 +37,8 @@ static void lane_close(struct lane *l)
     memset(l, 0, sizeof *l);
 }
 
-static int lane_open(struct lane *l, const struct align_options *o, int eager, int capacity, int max_logits,
-                     struct err *e)
+static int lane_open(struct lane *l, const struct align_options *o, int eager, int capacity,
+                     int max_logits, struct err *e)
 {
     const struct model_config *c = model_config(o->model);
     int n_blocks = (capacity + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
@@ -59,10 +59,14 @@ static int lane_open(struct lane *l, const struct align_options *o, int eager, i
         l->block_table[i] = i;
     }
     kv_layout_init(&layout, model_act(o->model), c->n_layers, c->n_kv_heads, c->head_dim);
-    struct forward_options fo = {.max_rows = capacity, .max_logits = max_logits, .max_seqs = 1,
-                                 .max_model_len = capacity, .eager = eager};
+    struct forward_options fo = {.max_rows = capacity,
+                                 .max_logits = max_logits,
+                                 .max_seqs = 1,
+                                 .max_model_len = capacity,
+                                 .eager = eager};
     int rc = kv_store_open(&l->kv, &layout, n_blocks, e);
-    rc = rc < 0 ? rc : forward_open(&l->f, o->model, o->kernels, o->pool, l->kv, &comm_none, &fo, e);
+    rc =
+        rc < 0 ? rc : forward_open(&l->f, o->model, o->kernels, o->pool, l->kv, &comm_none, &fo, e);
     if (rc < 0) {
         lane_close(l);
     }
@@ -70,7 +74,8 @@ static int lane_open(struct lane *l, const struct align_options *o, int eager, i
 }
 
 /* Adds n tokens to the sequence; logits of all of them, or of the last. */
-static int lane_feed(struct lane *l, const int32_t *ids, int n, int all, const float **logits, struct err *e)
+static int lane_feed(struct lane *l, const int32_t *ids, int n, int all, const float **logits,
+                     struct err *e)
 {
     for (int i = 0; i < n; i++) {
         l->kv_index[i] = l->n + i;
@@ -78,15 +83,20 @@ static int lane_feed(struct lane *l, const int32_t *ids, int n, int all, const f
         l->wants[i] = all || i == n - 1;
     }
     struct forward_seq seq = {0, n, l->block_table};
-    struct forward_batch b = {.n_rows = n, .token_id = ids, .kv_index = l->kv_index,
-                              .rope_pos = (const int32_t(*)[3])l->rope_pos, .wants_logits = l->wants, .n_seqs = 1,
+    struct forward_batch b = {.n_rows = n,
+                              .token_id = ids,
+                              .kv_index = l->kv_index,
+                              .rope_pos = (const int32_t(*)[3])l->rope_pos,
+                              .wants_logits = l->wants,
+                              .n_seqs = 1,
                               .seqs = &seq};
     int rc = forward_run(l->f, &b, logits, e);
     l->n += n;
     return rc;
 }
 
-static void compare_logits(struct align_prompt_result *r, int step, const float *eager, const float *plan, int n)
+static void compare_logits(struct align_prompt_result *r, int step, const float *eager,
+                           const float *plan, int n)
 {
     if (memcmp(eager, plan, (size_t)n * sizeof *plan) == 0) {
         return;
@@ -104,7 +114,8 @@ static void compare_logits(struct align_prompt_result *r, int step, const float 
 }
 
 static int align_prompt(const struct align_options *o, struct lane *eager, struct lane *plan,
-                        const struct align_prompt *prompt, struct align_prompt_result *r, struct err *e)
+                        const struct align_prompt *prompt, struct align_prompt_result *r,
+                        struct err *e)
 {
     int vocab = model_config(o->model)->vocab_size;
     const float *a = NULL, *b = NULL;
@@ -135,14 +146,15 @@ int align_run(const struct align_options *o, struct align_result *r, struct err 
 {
     int longest = 0;
     memset(r, 0, sizeof *r);
-    if (o->n_prompts < 1 || o->n_prompts > ALIGN_MAX_PROMPTS || o->n_tokens < 1 || o->n_tokens > ALIGN_MAX_TOKENS) {
-        return err_set(e, ERR_INVALID, "align: %d prompts of %d tokens, expected 1..%d and 1..%d", o->n_prompts,
-                       o->n_tokens, ALIGN_MAX_PROMPTS, ALIGN_MAX_TOKENS);
+    if (o->n_prompts < 1 || o->n_prompts > ALIGN_MAX_PROMPTS || o->n_tokens < 1 ||
+        o->n_tokens > ALIGN_MAX_TOKENS) {
+        return err_set(e, ERR_INVALID, "align: %d prompts of %d tokens, expected 1..%d and 1..%d",
+                       o->n_prompts, o->n_tokens, ALIGN_MAX_PROMPTS, ALIGN_MAX_TOKENS);
     }
     for (int i = 0; i < o->n_prompts; i++) {
         if (o->prompts[i].n < 1 || o->prompts[i].n > MAX_GOLDEN_IDS) {
-            return err_set(e, ERR_INVALID, "align: prompt %d has %d tokens, expected 1..%d", i, o->prompts[i].n,
-                           MAX_GOLDEN_IDS);
+            return err_set(e, ERR_INVALID, "align: prompt %d has %d tokens, expected 1..%d", i,
+                           o->prompts[i].n, MAX_GOLDEN_IDS);
         }
         longest = o->prompts[i].n > longest ? o->prompts[i].n : longest;
     }
@@ -174,8 +186,8 @@ struct golden {
     const struct align_options *o;
     const char *path;
     struct lane lane;
-    int32_t *ids;              /* [MAX_GOLDEN_IDS] */
-    int vocab, exact;          /* exact: float32 limits */
+    int32_t *ids;     /* [MAX_GOLDEN_IDS] */
+    int vocab, exact; /* exact: float32 limits */
     double sum_squares;
     int64_t n_logits;
     struct align_golden_result *r;
@@ -197,7 +209,8 @@ static int read_ids(struct golden *g, const struct json *list, const char *what)
     for (size_t i = 0; i < n; i++) {
         const struct json *v = json_at(list, i);
         if (json_type(v) != JSON_INT || json_int(v) < 0 || json_int(v) >= g->vocab) {
-            return err_set(g->e, ERR_FORMAT, "%s: %s[%zu] is no token id below %d", g->path, what, i, g->vocab);
+            return err_set(g->e, ERR_FORMAT, "%s: %s[%zu] is no token id below %d", g->path, what,
+                           i, g->vocab);
         }
         g->ids[i] = (int32_t)json_int(v);
     }
@@ -236,7 +249,8 @@ static int check_prompt(struct golden *g, const struct json *prompt)
     if (rc < 0) {
         return rc;
     }
-    const struct json *top_ids = json_get(last, "top_ids"), *top_logits = json_get(last, "top_logits");
+    const struct json *top_ids = json_get(last, "top_ids"),
+                      *top_logits = json_get(last, "top_logits");
     for (size_t i = 0; i < json_length(top_ids); i++) {
         int64_t id = json_int(json_at(top_ids, i));
         if (id < 0 || id >= g->vocab) {
@@ -272,8 +286,8 @@ static int check_prompt(struct golden *g, const struct json *prompt)
     return 0;
 }
 
-static void check_fingerprint_row(struct golden *g, const struct json *row, const struct json *probe_ids,
-                                  const float *logits)
+static void check_fingerprint_row(struct golden *g, const struct json *row,
+                                  const struct json *probe_ids, const float *logits)
 {
     double sum = 0, squares = 0;
     int best = g->o->kernels->argmax(logits, g->vocab);
@@ -298,10 +312,13 @@ static void check_fingerprint_row(struct golden *g, const struct json *row, cons
 static int check_fingerprint(struct golden *g, const struct json *root)
 {
     const struct json *fp = json_get(root, "fingerprint"), *prompts = json_get(root, "prompts");
-    const char *name = json_type(json_get(fp, "prompt")) == JSON_STRING ? json_string(json_get(fp, "prompt"), NULL) : NULL;
+    const char *name = json_type(json_get(fp, "prompt")) == JSON_STRING
+                           ? json_string(json_get(fp, "prompt"), NULL)
+                           : NULL;
     for (size_t i = 0; name != NULL && i < json_length(prompts); i++) {
         const struct json *p = json_at(prompts, i);
-        if (json_type(json_get(p, "name")) != JSON_STRING || strcmp(json_string(json_get(p, "name"), NULL), name) != 0) {
+        if (json_type(json_get(p, "name")) != JSON_STRING ||
+            strcmp(json_string(json_get(p, "name"), NULL), name) != 0) {
             continue;
         }
         const struct json *rows = json_get(fp, "rows");
@@ -354,20 +371,23 @@ static void judge(struct golden *g)
     r->rms_logit_error = g->n_logits > 0 ? sqrt(g->sum_squares / (double)g->n_logits) : 0;
     double argmax = r->n_argmax > 0 ? (double)r->n_argmax_equal / r->n_argmax : 1;
     if (r->n_greedy_equal != r->n_greedy) {
-        snprintf(r->reason, sizeof r->reason, "%d of %d greedy ids differ", r->n_greedy - r->n_greedy_equal, r->n_greedy);
+        snprintf(r->reason, sizeof r->reason, "%d of %d greedy ids differ",
+                 r->n_greedy - r->n_greedy_equal, r->n_greedy);
     } else if (!(r->max_logit_error <= r->limit_logit)) {
-        snprintf(r->reason, sizeof r->reason, "largest logit error %.3g, limit %.3g", r->max_logit_error, r->limit_logit);
+        snprintf(r->reason, sizeof r->reason, "largest logit error %.3g, limit %.3g",
+                 r->max_logit_error, r->limit_logit);
     } else if (!(r->max_logprob_error <= r->limit_logit)) {
-        snprintf(r->reason, sizeof r->reason, "largest logprob error %.3g, limit %.3g", r->max_logprob_error,
-                 r->limit_logit);
+        snprintf(r->reason, sizeof r->reason, "largest logprob error %.3g, limit %.3g",
+                 r->max_logprob_error, r->limit_logit);
     } else if (!(r->rms_logit_error <= r->limit_rms)) {
-        snprintf(r->reason, sizeof r->reason, "rms logit error %.3g, limit %.3g", r->rms_logit_error, r->limit_rms);
+        snprintf(r->reason, sizeof r->reason, "rms logit error %.3g, limit %.3g",
+                 r->rms_logit_error, r->limit_rms);
     } else if (argmax < r->limit_argmax) {
-        snprintf(r->reason, sizeof r->reason, "argmax equal in %.1f %%, limit %.1f %%", 100 * argmax,
-                 100 * r->limit_argmax);
+        snprintf(r->reason, sizeof r->reason, "argmax equal in %.1f %%, limit %.1f %%",
+                 100 * argmax, 100 * r->limit_argmax);
     } else if (!(r->perplexity_error <= r->limit_perplexity)) {
-        snprintf(r->reason, sizeof r->reason, "perplexity %.6g, expected %.6g within %.2g relative", r->perplexity,
-                 r->perplexity_expected, r->limit_perplexity);
+        snprintf(r->reason, sizeof r->reason, "perplexity %.6g, expected %.6g within %.2g relative",
+                 r->perplexity, r->perplexity_expected, r->limit_perplexity);
     } else if (r->n_greedy + r->n_argmax + (r->perplexity_expected > 0) == 0) {
         snprintf(r->reason, sizeof r->reason, "the file holds nothing to compare");
     } else {
@@ -388,9 +408,11 @@ static size_t longest_sequence(const struct json *root)
     return most;
 }
 
-int align_golden(const struct align_options *o, const char *golden_path, struct align_golden_result *r, struct err *e)
+int align_golden(const struct align_options *o, const char *golden_path,
+                 struct align_golden_result *r, struct err *e)
 {
-    struct golden g = {.o = o, .path = golden_path, .r = r, .e = e, .vocab = model_config(o->model)->vocab_size};
+    struct golden g = {
+        .o = o, .path = golden_path, .r = r, .e = e, .vocab = model_config(o->model)->vocab_size};
     struct json *root = NULL;
     memset(r, 0, sizeof *r);
     g.exact = model_act(o->model) == ACT_F32;
@@ -404,9 +426,11 @@ int align_golden(const struct align_options *o, const char *golden_path, struct 
     }
     size_t longest = longest_sequence(root);
     const struct json *prompts = json_get(root, "prompts");
-    if (longest == 0 || longest > MAX_GOLDEN_IDS || (g.ids = calloc(MAX_GOLDEN_IDS, sizeof *g.ids)) == NULL) {
-        rc = longest == 0 || longest > MAX_GOLDEN_IDS ? bad(&g, "prompts or perplexity")
-                                                      : err_set(e, ERR_NOMEM, "align: out of memory");
+    if (longest == 0 || longest > MAX_GOLDEN_IDS ||
+        (g.ids = calloc(MAX_GOLDEN_IDS, sizeof *g.ids)) == NULL) {
+        rc = longest == 0 || longest > MAX_GOLDEN_IDS
+                 ? bad(&g, "prompts or perplexity")
+                 : err_set(e, ERR_NOMEM, "align: out of memory");
         goto done;
     }
     rc = lane_open(&g.lane, o, o->eager, (int)longest, (int)longest, e);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention work of a step; see attend.h. Only blocks that hold a visible position are ever looked up in a block
- * table. Items are taken from the end of the list: the last tiles of a prompt see the most positions, and long work
- * started first leaves the shortest wait at the barrier. */
+/* Attention work of a step; see attend.h. Only blocks that hold a visible position are ever looked
+ * up in a block table. Items are taken from the end of the list: the last tiles of a prompt see the
+ * most positions, and long work started first leaves the shortest wait at the barrier. */
 #include "model/attend.h"
 
 #include <string.h>
 
-#define PIECES_PER_WORKER 3    /* split items until each worker has about this many pieces */
-#define PARTIAL_SEQS 4         /* the partial buffer holds this many longest sequences in decode */
-#define TILE_OVERHEAD 8        /* cost of a partition beside its queries: reading K and V */
-#define PART_TILES (ATTN_PARTITION / KV_BLOCK_TOKENS)
+#define PIECES_PER_WORKER 3 /* split items until each worker has about this many pieces */
+#define PARTIAL_SEQS      4 /* the partial buffer holds this many longest sequences in decode */
+#define TILE_OVERHEAD     8 /* cost of a partition beside its queries: reading K and V */
+#define PART_TILES        (ATTN_PARTITION / KV_BLOCK_TOKENS)
 
 static int tile_rows(const struct forward_dims *d)
 {
@@ -51,17 +51,19 @@ static int64_t cost_of(const struct forward_dims *d, const struct attend_item *i
 }
 
 /* Gives an item of n_parts partitions room for partial results; -1 when there is none. */
-static int reserve_merge(struct attend *at, const struct forward_dims *d, const struct attend_item *it, size_t *used)
+static int reserve_merge(struct attend *at, const struct forward_dims *d,
+                         const struct attend_item *it, size_t *used)
 {
-    size_t n_q = (size_t)(it->n_rows * d->group), n_parts = (size_t)it->part1, head_dim = (size_t)d->c->head_dim;
+    size_t n_q = (size_t)(it->n_rows * d->group), n_parts = (size_t)it->part1,
+           head_dim = (size_t)d->c->head_dim;
     size_t ml = (n_parts * n_q + 15) / 16 * 16, floats = 2 * ml + n_parts * n_q * head_dim;
     if (at->n_merges == at->max_merges || floats > at->partial_floats - *used) {
         return -1;
     }
     float *base = at->partial + *used;
     *used += floats;
-    at->merges[at->n_merges] = (struct attend_merge){it->row0, it->n_rows, it->kv_head, it->part1,
-                                                     base, base + ml, base + 2 * ml};
+    at->merges[at->n_merges] = (struct attend_merge){it->row0, it->n_rows, it->kv_head,  it->part1,
+                                                     base,     base + ml,  base + 2 * ml};
     return at->n_merges++;
 }
 
@@ -85,7 +87,8 @@ static void split_items(struct attend *at, const struct forward *f)
         struct attend_item it = at->items[i];
         int64_t pieces = cost_of(d, &it) / target;
         pieces = pieces < it.part1 ? pieces : it.part1;
-        if (pieces < 2 || at->n_items + pieces > at->max_items || (it.merge = reserve_merge(at, d, &it, &used)) < 0) {
+        if (pieces < 2 || at->n_items + pieces > at->max_items ||
+            (it.merge = reserve_merge(at, d, &it, &used)) < 0) {
             continue;
         }
         int n_parts = it.part1;
@@ -106,8 +109,8 @@ void attend_prepare(struct attend *at, const struct forward *f)
         for (int r = 0; r < seq->n_rows; r += step) {
             int n = seq->n_rows - r < step ? seq->n_rows - r : step, row0 = seq->first_row + r;
             for (int h = 0; h < f->d.c->n_kv_heads; h++) {
-                at->items[at->n_items++] =
-                    (struct attend_item){s, row0, n, h, 0, n_parts_at(b->kv_index[row0 + n - 1]), -1};
+                at->items[at->n_items++] = (struct attend_item){
+                    s, row0, n, h, 0, n_parts_at(b->kv_index[row0 + n - 1]), -1};
             }
         }
     }
@@ -115,21 +118,24 @@ void attend_prepare(struct attend *at, const struct forward *f)
 }
 
 /* The item's query vectors, contiguous: in place for one row, else gathered. */
-static const void *gather_q(const struct forward_dims *d, const struct attend_item *it, const void *q, void *scratch)
+static const void *gather_q(const struct forward_dims *d, const struct attend_item *it,
+                            const void *q, void *scratch)
 {
     size_t bytes = (size_t)(d->group * d->c->head_dim) * d->elem;
-    const uint8_t *first = (const uint8_t *)row_at(d, q, d->ld_q, it->row0) + (size_t)it->kv_head * bytes;
+    const uint8_t *first =
+        (const uint8_t *)row_at(d, q, d->ld_q, it->row0) + (size_t)it->kv_head * bytes;
     if (it->n_rows == 1 && (uintptr_t)first % 64 == 0) {
         return first;
     }
     for (int r = 0; r < it->n_rows; r++) {
-        memcpy((uint8_t *)scratch + (size_t)r * bytes, first + (size_t)r * d->ld_q * d->elem, bytes);
+        memcpy((uint8_t *)scratch + (size_t)r * bytes, first + (size_t)r * d->ld_q * d->elem,
+               bytes);
     }
     return scratch;
 }
 
-static void run_part(const struct forward *f, const struct attend_item *it, int layer, int part, const void *q, float *m,
-                     float *l, float *acc, float *scratch)
+static void run_part(const struct forward *f, const struct attend_item *it, int layer, int part,
+                     const void *q, float *m, float *l, float *acc, float *scratch)
 {
     const struct forward_dims *d = &f->d;
     const struct forward_batch *b = f->in.b;
@@ -148,25 +154,31 @@ static void run_part(const struct forward *f, const struct attend_item *it, int 
     for (int t = 0; t * KV_BLOCK_TOKENS < most; t++) {
         tiles[t] = kv_store_tile(f->kv, layer, table[part * PART_TILES + t], it->kv_head);
     }
-    struct attn_part p = {q, it->n_rows * d->group, d->c->head_dim, d->attn_scale, visible, tiles, m, l, acc, scratch};
+    struct attn_part p = {
+        q,      it->n_rows * d->group, d->c->head_dim, d->attn_scale, visible, tiles, m, l, acc,
+        scratch};
     f->a->attn_part(&p);
 }
 
 /* Merges the partitions of rows r0 .. r1 of a tile; a row's own partitions only. */
-static void merge_rows(const struct forward *f, const struct attend_merge *g, int r0, int r1, void *out)
+static void merge_rows(const struct forward *f, const struct attend_merge *g, int r0, int r1,
+                       void *out)
 {
     const struct forward_dims *d = &f->d;
-    size_t head_dim = (size_t)d->c->head_dim, group = (size_t)d->group, n_q = (size_t)g->n_rows * group;
+    size_t head_dim = (size_t)d->c->head_dim, group = (size_t)d->group,
+           n_q = (size_t)g->n_rows * group;
     for (int r = r0; r < r1; r++) {
         size_t v = (size_t)r * group;
-        uint8_t *to = (uint8_t *)row_at(d, out, d->ld_q, g->row0 + r) + (size_t)g->kv_head * group * head_dim * d->elem;
-        f->a->attn_merge(to, head_dim, g->m + v, g->l + v, n_q, g->acc + v * head_dim, n_q * head_dim,
-                         n_parts_at(f->in.b->kv_index[g->row0 + r]), d->group, d->c->head_dim);
+        uint8_t *to = (uint8_t *)row_at(d, out, d->ld_q, g->row0 + r) +
+                      (size_t)g->kv_head * group * head_dim * d->elem;
+        f->a->attn_merge(to, head_dim, g->m + v, g->l + v, n_q, g->acc + v * head_dim,
+                         n_q * head_dim, n_parts_at(f->in.b->kv_index[g->row0 + r]), d->group,
+                         d->c->head_dim);
     }
 }
 
-void attend_run(const struct attend *at, const struct forward *f, int layer, const void *q, void *out, atomic_int *next,
-                int worker)
+void attend_run(const struct attend *at, const struct forward *f, int layer, const void *q,
+                void *out, atomic_int *next, int worker)
 {
     const struct forward_dims *d = &f->d;
     const struct attend_scratch *s = &at->workers[worker];
@@ -176,13 +188,15 @@ void attend_run(const struct attend *at, const struct forward *f, int layer, con
             return;
         }
         const struct attend_item *it = &at->items[i];
-        struct attend_merge own = {it->row0, it->n_rows, it->kv_head, it->part1, s->m, s->l, s->acc};
+        struct attend_merge own = {it->row0, it->n_rows, it->kv_head, it->part1,
+                                   s->m,     s->l,       s->acc};
         const struct attend_merge *g = it->merge >= 0 ? &at->merges[it->merge] : &own;
         const void *queries = gather_q(d, it, q, s->q);
         size_t n_q = (size_t)(it->n_rows * d->group);
         for (int p = it->part0; p < it->part1; p++) {
             size_t v = (size_t)p * n_q;
-            run_part(f, it, layer, p, queries, g->m + v, g->l + v, g->acc + v * (size_t)d->c->head_dim, s->scratch);
+            run_part(f, it, layer, p, queries, g->m + v, g->l + v,
+                     g->acc + v * (size_t)d->c->head_dim, s->scratch);
         }
         if (it->merge < 0) {
             merge_rows(f, g, 0, it->n_rows, out);
@@ -190,7 +204,8 @@ void attend_run(const struct attend *at, const struct forward *f, int layer, con
     }
 }
 
-void attend_finish(const struct attend *at, const struct forward *f, void *out, int worker, int n_workers)
+void attend_finish(const struct attend *at, const struct forward *f, void *out, int worker,
+                   int n_workers)
 {
     for (int i = 0; i < at->n_merges; i++) {
         int begin, end;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which tensor is which matrix. Names lose their prefix ("model.", "ernie." or none), then every tensor of the model
- * is looked up by its plain name; what is missing, and what nobody asked for, is an error, because both mean that
- * the file holds another model than config.json says. Orientation follows the naming: Paddle's linear layers are
- * [in, out], Hugging Face's [out, in]; a view hides the difference from the packer, so that both give the same
- * packed bytes. bf16 may be labelled U16 (numpy has no bf16). */
+/* Which tensor is which matrix. Names lose their prefix ("model.", "ernie." or none), then every
+ * tensor of the model is looked up by its plain name; what is missing, and what nobody asked for,
+ * is an error, because both mean that the file holds another model than config.json says.
+ * Orientation follows the naming: Paddle's linear layers are [in, out], Hugging Face's [out, in]; a
+ * view hides the difference from the packer, so that both give the same packed bytes. bf16 may be
+ * labelled U16 (numpy has no bf16). */
 #include "model/weights.h"
 
 #include "base/buf.h"
@@ -16,9 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_FILES 4096
+#define MAX_FILES       4096
 #define MAX_INDEX_BYTES (64u << 20)
-#define N_LISTED 4 /* missing or unknown names printed */
+#define N_LISTED        4 /* missing or unknown names printed */
 
 struct entry {
     const struct safetensors *file;
@@ -37,7 +38,7 @@ struct finder {
     size_t n_entries;
     struct buf missing;
     int n_missing, fused, prefixed;
-    int failed;            /* an error code once e is set */
+    int failed; /* an error code once e is set */
 };
 
 static int is_file(const char *dir, const char *name)
@@ -89,13 +90,14 @@ static const char *plain_name(const char *name)
     return name;
 }
 
-static int add_entry(struct finder *f, const struct safetensors *file, const struct safetensors_tensor *t)
+static int add_entry(struct finder *f, const struct safetensors *file,
+                     const struct safetensors_tensor *t)
 {
     const char *name = plain_name(t->name);
     const struct entry *old = map_get(f->by_name, name, strlen(name));
     if (old != NULL) {
-        return err_set(f->e, ERR_FORMAT, "%s: tensor %s: also in %s", safetensors_path(file), t->name,
-                       safetensors_path(old->file));
+        return err_set(f->e, ERR_FORMAT, "%s: tensor %s: also in %s", safetensors_path(file),
+                       t->name, safetensors_path(old->file));
     }
     struct entry *en = &f->entries[f->n_entries++];
     *en = (struct entry){file, t, 0};
@@ -137,7 +139,8 @@ static int open_index(struct finder *f, const char *index_name)
     struct json *doc = NULL;
     snprintf(path, sizeof path, "%s/%s", f->dir, index_name);
     if (safetensors_is_lfs_pointer(path)) {
-        return err_set(f->e, ERR_FORMAT, "%s: is a Git LFS pointer, run git lfs pull in the model directory", path);
+        return err_set(f->e, ERR_FORMAT,
+                       "%s: is a Git LFS pointer, run git lfs pull in the model directory", path);
     }
     int rc = json_parse_file(&doc, path, MAX_INDEX_BYTES, f->e);
     if (rc < 0) {
@@ -158,23 +161,26 @@ static int open_index(struct finder *f, const char *index_name)
         size_t n_bytes = 0;
         const char *file = json_type(value) == JSON_STRING ? json_string(value, &n_bytes) : NULL;
         if (file == NULL || n_bytes == 0 || strlen(file) != n_bytes || strchr(file, '/') != NULL) {
-            rc = err_set(f->e, ERR_FORMAT, "%s: tensor %s: expected the name of a file in this directory", path, key);
+            rc = err_set(f->e, ERR_FORMAT,
+                         "%s: tensor %s: expected the name of a file in this directory", path, key);
             break;
         }
         int i = find_open(f->ck, file);
         if (i < 0) {
             if (!is_file(f->dir, file)) {
-                rc = err_set(f->e, ERR_NOT_FOUND, "%s/%s: no such file, but %s places tensor %s in it", f->dir, file,
+                rc = err_set(f->e, ERR_NOT_FOUND,
+                             "%s/%s: no such file, but %s places tensor %s in it", f->dir, file,
                              index_name, key);
                 break;
             }
             rc = open_file(f->ck, f->dir, file, f->e);
             i = f->ck->n_files - 1;
         }
-        const struct safetensors_tensor *t = rc == 0 ? safetensors_find(f->ck->files[i], key) : NULL;
+        const struct safetensors_tensor *t =
+            rc == 0 ? safetensors_find(f->ck->files[i], key) : NULL;
         if (rc == 0 && t == NULL) {
-            rc = err_set(f->e, ERR_FORMAT, "%s/%s: tensor %s is missing, but %s places it there", f->dir, file, key,
-                         index_name);
+            rc = err_set(f->e, ERR_FORMAT, "%s/%s: tensor %s is missing, but %s places it there",
+                         f->dir, file, key, index_name);
         }
         rc = rc == 0 ? add_entry(f, f->ck->files[i], t) : rc;
     }
@@ -190,7 +196,9 @@ static int open_numbered(struct finder *f, int n)
         char name[64];
         snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", i, n);
         if (!is_file(f->dir, name)) {
-            return err_set(f->e, ERR_NOT_FOUND, "%s/%s: no such file, but other shards of %d are there", f->dir, name, n);
+            return err_set(f->e, ERR_NOT_FOUND,
+                           "%s/%s: no such file, but other shards of %d are there", f->dir, name,
+                           n);
         }
         int rc = open_file(f->ck, f->dir, name, f->e);
         if (rc < 0) {
@@ -223,13 +231,14 @@ static int open_files(struct finder *f)
         if (dot == NULL) {
             continue;
         }
-        if (sscanf(en->d_name, "model-%5d-of-%5d.safetensor%c", &i, &n, &tail) == 3 && n > 0 && n <= MAX_FILES) {
+        if (sscanf(en->d_name, "model-%5d-of-%5d.safetensor%c", &i, &n, &tail) == 3 && n > 0 &&
+            n <= MAX_FILES) {
             n_shards = n;
         } else if (strcmp(dot, ".safetensors") == 0) {
             n_single++;
             snprintf(single, sizeof single, "%s", en->d_name);
-        } else if (strcmp(dot, ".bin") == 0 || strcmp(dot, ".pdparams") == 0 || strcmp(dot, ".gguf") == 0 ||
-                   strcmp(dot, ".pt") == 0) {
+        } else if (strcmp(dot, ".bin") == 0 || strcmp(dot, ".pdparams") == 0 ||
+                   strcmp(dot, ".gguf") == 0 || strcmp(dot, ".pt") == 0) {
             snprintf(other, sizeof other, "%s", en->d_name);
         }
     }
@@ -242,14 +251,18 @@ static int open_files(struct finder *f)
         return rc < 0 ? rc : add_all_tensors(f);
     }
     if (n_single > 1) {
-        return err_set(f->e, ERR_UNSUPPORTED, "%s: %d safetensors files and no %s that says which to read", f->dir,
+        return err_set(f->e, ERR_UNSUPPORTED,
+                       "%s: %d safetensors files and no %s that says which to read", f->dir,
                        n_single, index_name);
     }
     if (other[0] != '\0') {
-        return err_set(f->e, ERR_UNSUPPORTED, "%s/%s: unsupported weight file; supported: model.safetensors, or shards "
-                       "with %s", f->dir, other, index_name);
+        return err_set(f->e, ERR_UNSUPPORTED,
+                       "%s/%s: unsupported weight file; supported: model.safetensors, or shards "
+                       "with %s",
+                       f->dir, other, index_name);
     }
-    return err_set(f->e, ERR_NOT_FOUND, "%s: no weights: expected model.safetensors or %s", f->dir, index_name);
+    return err_set(f->e, ERR_NOT_FOUND, "%s: no weights: expected model.safetensors or %s", f->dir,
+                   index_name);
 }
 
 static struct entry *find(struct finder *f, const char *name)
@@ -268,9 +281,11 @@ static void note_missing(struct finder *f, const char *name)
     f->n_missing++;
 }
 
-/* The tensor `name` as a whole [rows, cols] matrix, or with in_out as the transpose of a [cols, rows] one. A vector
- * has cols 1 and one dimension on disk. Absent tensors are noted; other faults set f->failed. */
-static void take(struct finder *f, struct checkpoint_view *v, const char *name, int rows, int cols, int in_out)
+/* The tensor `name` as a whole [rows, cols] matrix, or with in_out as the transpose of a [cols,
+ * rows] one. A vector has cols 1 and one dimension on disk. Absent tensors are noted; other faults
+ * set f->failed. */
+static void take(struct finder *f, struct checkpoint_view *v, const char *name, int rows, int cols,
+                 int in_out)
 {
     struct entry *en = find(f, name);
     if (en == NULL) {
@@ -287,23 +302,32 @@ static void take(struct finder *f, struct checkpoint_view *v, const char *name, 
     int n_dims = cols == 1 ? 1 : 2;
     if (t->n_dims != n_dims || t->shape[0] != d0 || (n_dims == 2 && t->shape[1] != d1)) {
         char expected[64], found[256] = "";
-        snprintf(expected, sizeof expected, n_dims == 2 ? "[%lld, %lld]" : "[%lld]", (long long)d0, (long long)d1);
+        snprintf(expected, sizeof expected, n_dims == 2 ? "[%lld, %lld]" : "[%lld]", (long long)d0,
+                 (long long)d1);
         for (int i = 0, at = 0; i < t->n_dims; i++) {
-            at += snprintf(found + at, sizeof found - (size_t)at, "%s%lld", i > 0 ? ", " : "", (long long)t->shape[i]);
+            at += snprintf(found + at, sizeof found - (size_t)at, "%s%lld", i > 0 ? ", " : "",
+                           (long long)t->shape[i]);
         }
-        f->failed = err_set(f->e, ERR_FORMAT, "%s: tensor %s: wrong shape: expected %s, found [%s]", file, t->name,
-                            expected, found);
+        f->failed = err_set(f->e, ERR_FORMAT, "%s: tensor %s: wrong shape: expected %s, found [%s]",
+                            file, t->name, expected, found);
         return;
     }
     switch (t->dtype) {
     case SAFETENSORS_BF16:
-    case SAFETENSORS_U16: v->dtype = DTYPE_BF16; break;
-    case SAFETENSORS_F16: v->dtype = DTYPE_F16; break;
-    case SAFETENSORS_F32: v->dtype = DTYPE_F32; break;
+    case SAFETENSORS_U16:
+        v->dtype = DTYPE_BF16;
+        break;
+    case SAFETENSORS_F16:
+        v->dtype = DTYPE_F16;
+        break;
+    case SAFETENSORS_F32:
+        v->dtype = DTYPE_F32;
+        break;
     default:
-        f->failed = err_set(f->e, ERR_UNSUPPORTED,
-                            "%s: tensor %s: unsupported dtype %s; supported: BF16 (also labelled U16), F16, F32", file,
-                            t->name, safetensors_dtype_name(t->dtype));
+        f->failed = err_set(
+            f->e, ERR_UNSUPPORTED,
+            "%s: tensor %s: unsupported dtype %s; supported: BF16 (also labelled U16), F16, F32",
+            file, t->name, safetensors_dtype_name(t->dtype));
         return;
     }
     v->file = en->file;
@@ -370,8 +394,9 @@ static int same_bytes(const struct checkpoint_view *a, const struct checkpoint_v
            memcmp(checkpoint_data(a), checkpoint_data(b), n) == 0;
 }
 
-/* The head: absent when tied (or redundant and [vocab, hidden] in both layouts); else [vocab, hidden], Paddle
- * [hidden, vocab]. A silent config is decided by what is there: libraries disagree about the default. */
+/* The head: absent when tied (or redundant and [vocab, hidden] in both layouts); else [vocab,
+ * hidden], Paddle [hidden, vocab]. A silent config is decided by what is there: libraries disagree
+ * about the default. */
 static void take_head(struct finder *f, int tie_stated)
 {
     struct model_config *c = f->c;
@@ -405,8 +430,9 @@ static int report_missing(struct finder *f)
     if (f->n_missing > N_LISTED) {
         snprintf(more, sizeof more, " and %d more", f->n_missing - N_LISTED);
     }
-    return err_set(f->e, ERR_FORMAT, "%s: missing tensor%s: %s%s (found %zu tensors with %s names)", where,
-                   f->n_missing > 1 ? "s" : "", f->missing.data != NULL ? f->missing.data : "", more, f->n_entries,
+    return err_set(f->e, ERR_FORMAT, "%s: missing tensor%s: %s%s (found %zu tensors with %s names)",
+                   where, f->n_missing > 1 ? "s" : "",
+                   f->missing.data != NULL ? f->missing.data : "", more, f->n_entries,
                    f->ck->paddle ? "Paddle" : "Hugging Face");
 }
 
@@ -420,7 +446,8 @@ static int report_unknown(struct finder *f)
         const struct entry *en = &f->entries[i];
         const char *name = en->tensor->name;
         size_t len = strlen(name);
-        static const char buffer[] = ".rotary_emb.inv_freq"; /* a table that old converters stored */
+        static const char buffer[] =
+            ".rotary_emb.inv_freq"; /* a table that old converters stored */
         if (en->used ||
             (len >= sizeof buffer - 1 && strcmp(name + len - (sizeof buffer - 1), buffer) == 0)) {
             continue;
@@ -437,14 +464,16 @@ static int report_unknown(struct finder *f)
         if (n > N_LISTED) {
             snprintf(more, sizeof more, " and %d more", n - N_LISTED);
         }
-        rc = err_set(f->e, ERR_FORMAT, "%s: unknown tensor%s: %s%s (config.json describes %d layers)", where,
+        rc = err_set(f->e, ERR_FORMAT,
+                     "%s: unknown tensor%s: %s%s (config.json describes %d layers)", where,
                      n > 1 ? "s" : "", list.data != NULL ? list.data : "", more, f->c->n_layers);
     }
     buf_fini(&list);
     return rc;
 }
 
-int checkpoint_open(struct checkpoint *ck, const char *dir, struct model_config *c, int tie_stated, struct err *e)
+int checkpoint_open(struct checkpoint *ck, const char *dir, struct model_config *c, int tie_stated,
+                    struct err *e)
 {
     memset(ck, 0, sizeof *ck);
     struct finder f = {.ck = ck, .c = c, .dir = dir, .e = e, .by_name = map_new()};
@@ -490,5 +519,6 @@ void checkpoint_close(struct checkpoint *ck)
 
 const void *checkpoint_data(const struct checkpoint_view *v)
 {
-    return (const uint8_t *)safetensors_data(v->file, v->tensor) + v->offset_elements * dtype_size(v->dtype);
+    return (const uint8_t *)safetensors_data(v->file, v->tensor) +
+           v->offset_elements * dtype_size(v->dtype);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Model configuration. What the forward pass can't honour is refused by name instead of being ignored: another
- * architecture, scaled RoPE, biases, another activation, stored quantization. Every number is bounded before it
- * enters arithmetic, so that products of sizes fit an int64 anywhere later. */
+/* Model configuration. What the forward pass can't honour is refused by name instead of being
+ * ignored: another architecture, scaled RoPE, biases, another activation, stored quantization.
+ * Every number is bounded before it enters arithmetic, so that products of sizes fit an int64
+ * anywhere later. */
 #include "model/config.h"
 
 #include "base/buf.h"
@@ -14,10 +15,10 @@
 #define SUPPORTED_ARCHITECTURES "Ernie4_5ForCausalLM, Ernie4_5_ForCausalLM"
 
 /* Upper bounds of sizes. Products of two stay under 2^40. */
-#define MAX_VOCAB (1 << 22)
-#define MAX_WIDTH (1 << 18)
-#define MAX_LAYERS 1024
-#define MAX_HEADS 1024
+#define MAX_VOCAB     (1 << 22)
+#define MAX_WIDTH     (1 << 18)
+#define MAX_LAYERS    1024
+#define MAX_HEADS     1024
 #define MAX_POSITIONS (1 << 24) /* a float counts exactly up to here */
 
 struct reader {
@@ -26,8 +27,8 @@ struct reader {
     struct err *e;
 };
 
-static int read_file(struct json **doc, char *path, size_t path_bytes, const char *dir, const char *name,
-                     struct err *e)
+static int read_file(struct json **doc, char *path, size_t path_bytes, const char *dir,
+                     const char *name, struct err *e)
 {
     int n = snprintf(path, path_bytes, "%s/%s", dir, name);
     if (n < 0 || (size_t)n >= path_bytes) {
@@ -37,7 +38,8 @@ static int read_file(struct json **doc, char *path, size_t path_bytes, const cha
         return err_set(e, ERR_NOT_FOUND, "%s: no such file", path);
     }
     if (safetensors_is_lfs_pointer(path)) {
-        return err_set(e, ERR_FORMAT, "%s: is a Git LFS pointer, run git lfs pull in the model directory", path);
+        return err_set(e, ERR_FORMAT,
+                       "%s: is a Git LFS pointer, run git lfs pull in the model directory", path);
     }
     int rc = json_parse_file(doc, path, CONFIG_MAX_FILE_BYTES, e);
     if (rc < 0) {
@@ -55,8 +57,10 @@ static int read_file(struct json **doc, char *path, size_t path_bytes, const cha
     return 0;
 }
 
-/* Whole number in lo..hi; `fallback` < 0 means that the field is required. A null counts as absent. */
-static int read_int(const struct reader *r, const char *field, int64_t lo, int64_t hi, int64_t fallback, int *out)
+/* Whole number in lo..hi; `fallback` < 0 means that the field is required. A null counts as absent.
+ */
+static int read_int(const struct reader *r, const char *field, int64_t lo, int64_t hi,
+                    int64_t fallback, int *out)
 {
     const struct json *v = json_get(r->root, field);
     if (json_type(v) == JSON_NULL) {
@@ -76,15 +80,15 @@ static int read_int(const struct reader *r, const char *field, int64_t lo, int64
         return err_set(r->e, ERR_FORMAT, "%s: %s must be a whole number", r->path, field);
     }
     if (x < lo || x > hi) {
-        return err_set(r->e, ERR_FORMAT, "%s: %s is %lld, expected %lld to %lld", r->path, field, (long long)x,
-                       (long long)lo, (long long)hi);
+        return err_set(r->e, ERR_FORMAT, "%s: %s is %lld, expected %lld to %lld", r->path, field,
+                       (long long)x, (long long)lo, (long long)hi);
     }
     *out = (int)x;
     return 0;
 }
 
-static int read_double(const struct reader *r, const struct json *object, const char *field, double lo, double hi,
-                       double *out)
+static int read_double(const struct reader *r, const struct json *object, const char *field,
+                       double lo, double hi, double *out)
 {
     const struct json *v = json_get(object, field);
     if (json_type(v) == JSON_NULL) {
@@ -95,7 +99,8 @@ static int read_double(const struct reader *r, const struct json *object, const 
     }
     double x = json_double(v);
     if (!(x >= lo && x <= hi)) {
-        return err_set(r->e, ERR_FORMAT, "%s: %s is %g, expected %g to %g", r->path, field, x, lo, hi);
+        return err_set(r->e, ERR_FORMAT, "%s: %s is %g, expected %g to %g", r->path, field, x, lo,
+                       hi);
     }
     *out = x;
     return 0;
@@ -114,7 +119,8 @@ static int read_bool(const struct reader *r, const char *field)
     return json_bool(v) != 0;
 }
 
-static int read_token_ids(const struct reader *r, const char *field, int vocab_size, int ids[8], int *n_ids)
+static int read_token_ids(const struct reader *r, const char *field, int vocab_size, int ids[8],
+                          int *n_ids)
 {
     const struct json *v = json_get(r->root, field);
     *n_ids = 0;
@@ -123,13 +129,15 @@ static int read_token_ids(const struct reader *r, const char *field, int vocab_s
     }
     size_t n = json_type(v) == JSON_ARRAY ? json_length(v) : 1;
     if (n > 8) {
-        return err_set(r->e, ERR_FORMAT, "%s: %s lists %zu ids, expected at most 8", r->path, field, n);
+        return err_set(r->e, ERR_FORMAT, "%s: %s lists %zu ids, expected at most 8", r->path, field,
+                       n);
     }
     for (size_t i = 0; i < n; i++) {
         const struct json *x = json_type(v) == JSON_ARRAY ? json_at(v, i) : v;
         if (json_type(x) != JSON_INT || json_int(x) < 0 || json_int(x) >= vocab_size) {
-            return err_set(r->e, ERR_FORMAT, "%s: %s must be a token id below vocab_size %d, or a list of them", r->path,
-                           field, vocab_size);
+            return err_set(r->e, ERR_FORMAT,
+                           "%s: %s must be a token id below vocab_size %d, or a list of them",
+                           r->path, field, vocab_size);
         }
         ids[(*n_ids)++] = (int)json_int(x);
     }
@@ -140,7 +148,9 @@ static int check_architecture(const struct reader *r, struct model_config *c)
 {
     const struct json *list = json_get(r->root, "architectures");
     const struct json *first = json_at(list, 0);
-    const char *name = json_type(list) == JSON_ARRAY && json_type(first) == JSON_STRING ? json_string(first, NULL) : NULL;
+    const char *name = json_type(list) == JSON_ARRAY && json_type(first) == JSON_STRING
+                           ? json_string(first, NULL)
+                           : NULL;
     const struct json *type = json_get(r->root, "model_type");
     const char *type_name = json_type(type) == JSON_STRING ? json_string(type, NULL) : NULL;
     if (name == NULL && type_name == NULL) {
@@ -150,11 +160,13 @@ static int check_architecture(const struct reader *r, struct model_config *c)
         name = strcmp(type_name, "ernie4_5") == 0 ? "Ernie4_5ForCausalLM" : type_name;
     }
     if (strcmp(name, "Ernie4_5ForCausalLM") != 0 && strcmp(name, "Ernie4_5_ForCausalLM") != 0) {
-        return err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported architecture \"%s\"; supported: " SUPPORTED_ARCHITECTURES,
+        return err_set(r->e, ERR_UNSUPPORTED,
+                       "%s: unsupported architecture \"%s\"; supported: " SUPPORTED_ARCHITECTURES,
                        r->path, name);
     }
     if (type_name != NULL && strcmp(type_name, "ernie4_5") != 0) {
-        return err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported model_type \"%s\"; supported: ernie4_5", r->path,
+        return err_set(r->e, ERR_UNSUPPORTED,
+                       "%s: unsupported model_type \"%s\"; supported: ernie4_5", r->path,
                        type_name);
     }
     snprintf(c->architecture, sizeof c->architecture, "%s", name);
@@ -178,11 +190,13 @@ static int check_rope(const struct reader *r, const char *field, struct model_co
         }
         const char *s = json_type(type) == JSON_STRING ? json_string(type, NULL) : "(no string)";
         if (strcmp(s, "default") != 0) {
-            return err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported %s type \"%s\"; supported: default", r->path, field, s);
+            return err_set(r->e, ERR_UNSUPPORTED,
+                           "%s: unsupported %s type \"%s\"; supported: default", r->path, field, s);
         }
     }
     if (json_type(json_get(v, "mrope_section")) != JSON_NULL) {
-        return err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported %s.mrope_section in a text model", r->path, field);
+        return err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported %s.mrope_section in a text model",
+                       r->path, field);
     }
     return read_double(r, v, "rope_theta", 1.0001, 1e12, &c->rope_theta);
 }
@@ -191,8 +205,10 @@ static int check_rope(const struct reader *r, const char *field, struct model_co
 static int check_refused(const struct reader *r)
 {
     const struct json *act = json_get(r->root, "hidden_act");
-    if (json_type(act) != JSON_NULL && (json_type(act) != JSON_STRING || strcmp(json_string(act, NULL), "silu") != 0)) {
-        return err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported hidden_act \"%s\"; supported: silu", r->path,
+    if (json_type(act) != JSON_NULL &&
+        (json_type(act) != JSON_STRING || strcmp(json_string(act, NULL), "silu") != 0)) {
+        return err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported hidden_act \"%s\"; supported: silu",
+                       r->path,
                        json_type(act) == JSON_STRING ? json_string(act, NULL) : "(no string)");
     }
     int bias = read_bool(r, "use_bias");
@@ -200,21 +216,27 @@ static int check_refused(const struct reader *r)
         return bias;
     }
     if (bias == 1) {
-        return err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported use_bias true; supported: false", r->path);
+        return err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported use_bias true; supported: false",
+                       r->path);
     }
-    static const char *const quantization[] = {"quantization_config", "quantization", "compression_config"};
+    static const char *const quantization[] = {"quantization_config", "quantization",
+                                               "compression_config"};
     for (int i = 0; i < 3; i++) {
         const struct json *q = json_get(r->root, quantization[i]);
         if (json_type(q) != JSON_NULL) {
             const struct json *m = json_get(json_type(q) == JSON_OBJECT ? q : NULL, "quant_method");
             return err_set(r->e, ERR_UNSUPPORTED,
-                           "%s: unsupported %s (quant_method \"%s\"); supported: weights stored as BF16, F16 or F32",
-                           r->path, quantization[i], json_type(m) == JSON_STRING ? json_string(m, NULL) : "not given");
+                           "%s: unsupported %s (quant_method \"%s\"); supported: weights stored as "
+                           "BF16, F16 or F32",
+                           r->path, quantization[i],
+                           json_type(m) == JSON_STRING ? json_string(m, NULL) : "not given");
         }
     }
     const struct json *experts = json_get(r->root, "moe_num_experts");
-    if (json_type(experts) == JSON_ARRAY || (json_type(experts) == JSON_INT && json_int(experts) > 0)) {
-        return err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported moe_num_experts in a dense model", r->path);
+    if (json_type(experts) == JSON_ARRAY ||
+        (json_type(experts) == JSON_INT && json_int(experts) > 0)) {
+        return err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported moe_num_experts in a dense model",
+                       r->path);
     }
     return 0;
 }
@@ -225,7 +247,10 @@ static int read_stored_dtype(const struct reader *r, struct model_config *c)
     static const struct {
         const char *name;
         enum dtype dtype;
-    } names[] = {{"bfloat16", DTYPE_BF16}, {"float16", DTYPE_F16}, {"half", DTYPE_F16}, {"float32", DTYPE_F32},
+    } names[] = {{"bfloat16", DTYPE_BF16},
+                 {"float16", DTYPE_F16},
+                 {"half", DTYPE_F16},
+                 {"float32", DTYPE_F32},
                  {"float", DTYPE_F32}};
     c->stored = DTYPE_BF16;
     for (int i = 0; i < 2; i++) {
@@ -241,7 +266,8 @@ static int read_stored_dtype(const struct reader *r, struct model_config *c)
                 return 0;
             }
         }
-        return err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported %s \"%s\"; supported: bfloat16, float16, float32", r->path,
+        return err_set(r->e, ERR_UNSUPPORTED,
+                       "%s: unsupported %s \"%s\"; supported: bfloat16, float16, float32", r->path,
                        keys[i], s);
     }
     return 0;
@@ -256,27 +282,35 @@ static int read_sizes(const struct reader *r, struct model_config *c)
         (rc = read_int(r, "num_hidden_layers", 1, MAX_LAYERS, -1, &c->n_layers)) < 0 ||
         (rc = read_int(r, "num_attention_heads", 1, MAX_HEADS, -1, &c->n_heads)) < 0 ||
         (rc = read_int(r, "num_key_value_heads", 1, MAX_HEADS, c->n_heads, &c->n_kv_heads)) < 0 ||
-        (rc = read_int(r, "max_position_embeddings", 1, MAX_POSITIONS, 131072, &c->max_position_embeddings)) < 0) {
+        (rc = read_int(r, "max_position_embeddings", 1, MAX_POSITIONS, 131072,
+                       &c->max_position_embeddings)) < 0) {
         return rc;
     }
     int has_head_dim = json_type(json_get(r->root, "head_dim")) != JSON_NULL;
     if (!has_head_dim && c->hidden_size % c->n_heads != 0) {
-        return err_set(r->e, ERR_FORMAT, "%s: head_dim is missing and hidden_size %d is no multiple of "
-                       "num_attention_heads %d", r->path, c->hidden_size, c->n_heads);
+        return err_set(r->e, ERR_FORMAT,
+                       "%s: head_dim is missing and hidden_size %d is no multiple of "
+                       "num_attention_heads %d",
+                       r->path, c->hidden_size, c->n_heads);
     }
-    if ((rc = read_int(r, "head_dim", 1, MAX_WIDTH, c->hidden_size / c->n_heads, &c->head_dim)) < 0) {
+    if ((rc = read_int(r, "head_dim", 1, MAX_WIDTH, c->hidden_size / c->n_heads, &c->head_dim)) <
+        0) {
         return rc;
     }
     if (c->head_dim % 16 != 0 || c->head_dim > MAX_HEAD_DIM || c->head_dim == 0) {
-        return err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported head_dim %d; supported: multiples of 16 up to %d", r->path,
+        return err_set(r->e, ERR_UNSUPPORTED,
+                       "%s: unsupported head_dim %d; supported: multiples of 16 up to %d", r->path,
                        c->head_dim, MAX_HEAD_DIM);
     }
     if (c->n_heads % c->n_kv_heads != 0 || c->n_heads / c->n_kv_heads > ATTN_MAX_Q) {
-        return err_set(r->e, ERR_UNSUPPORTED, "%s: num_attention_heads %d must be a multiple of num_key_value_heads %d, "
-                       "at most %d times it", r->path, c->n_heads, c->n_kv_heads, ATTN_MAX_Q);
+        return err_set(r->e, ERR_UNSUPPORTED,
+                       "%s: num_attention_heads %d must be a multiple of num_key_value_heads %d, "
+                       "at most %d times it",
+                       r->path, c->n_heads, c->n_kv_heads, ATTN_MAX_Q);
     }
     if (c->hidden_size % 2 != 0 || c->intermediate_size % 2 != 0) {
-        return err_set(r->e, ERR_UNSUPPORTED, "%s: hidden_size %d and intermediate_size %d must be even", r->path,
+        return err_set(r->e, ERR_UNSUPPORTED,
+                       "%s: hidden_size %d and intermediate_size %d must be even", r->path,
                        c->hidden_size, c->intermediate_size);
     }
     return 0;
@@ -295,7 +329,8 @@ static int read_fields(const struct reader *r, struct model_config *c, int *tie_
     rc = rc < 0 ? rc : read_double(r, r->root, "rope_theta", 1.0001, 1e12, &c->rope_theta);
     rc = rc < 0 ? rc : check_rope(r, "rope_parameters", c);
     rc = rc < 0 ? rc : check_rope(r, "rope_scaling", c);
-    rc = rc < 0 ? rc : read_double(r, r->root, "compression_ratio", 1e-6, 1e6, &c->compression_ratio);
+    rc = rc < 0 ? rc
+                : read_double(r, r->root, "compression_ratio", 1e-6, 1e6, &c->compression_ratio);
     if (rc < 0) {
         return rc;
     }
@@ -304,7 +339,8 @@ static int read_fields(const struct reader *r, struct model_config *c, int *tie_
     if (*tie_stated < -1) {
         return *tie_stated;
     }
-    /* Ids of ERNIE 4.5 where the file is silent; a model with a smaller vocabulary still has them. */
+    /* Ids of ERNIE 4.5 where the file is silent; a model with a smaller vocabulary still has them.
+     */
     const int64_t top = c->vocab_size - 1;
     int ids[8], n;
     if ((rc = read_token_ids(r, "bos_token_id", c->vocab_size, ids, &n)) < 0) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The eager forward: the model as it is written down, one op after another from the unfused kernels, with plain loops
- * over rows and a buffer for every intermediate value. It is the standard that the compiled plan is compared with, so it
- * takes the other road wherever there are two: rows go through all layers in chunks of a constant size, attention is
- * one query head of one row at a time, RoPE and K/V writes are a pass of their own, gate and up are taken apart before
- * SwiGLU. Every op ends with a barrier. */
+/* The eager forward: the model as it is written down, one op after another from the unfused
+ * kernels, with plain loops over rows and a buffer for every intermediate value. It is the standard
+ * that the compiled plan is compared with, so it takes the other road wherever there are two: rows
+ * go through all layers in chunks of a constant size, attention is one query head of one row at a
+ * time, RoPE and K/V writes are a pass of their own, gate and up are taken apart before SwiGLU.
+ * Every op ends with a barrier. */
 #include "model/step.h"
 
 #include <stdlib.h>
@@ -13,23 +14,24 @@
 
 /* One attention output while its partitions are computed. */
 struct head_scratch {
-    void *q;          /* [head_dim] */
-    float *m, *l;     /* [max_parts] */
-    float *acc;       /* [max_parts][head_dim] */
-    float *scratch;   /* ATTN_SCRATCH_FLOATS */
+    void *q;        /* [head_dim] */
+    float *m, *l;   /* [max_parts] */
+    float *acc;     /* [max_parts][head_dim] */
+    float *scratch; /* ATTN_SCRATCH_FLOATS */
 };
 
 struct eager {
     struct forward *f;
-    float *rope;      /* [EAGER_ROWS][head_dim] */
-    void *x, *h;      /* [EAGER_ROWS][ld_hidden] */
-    float *qkv;       /* [EAGER_ROWS][qkv_heads * head_dim] */
-    void *q, *att;    /* [EAGER_ROWS][ld_q] */
-    float *c;         /* [EAGER_ROWS][ld_c] output of o_proj and down_proj */
-    float *gate_up;   /* [EAGER_ROWS][2 * whole tiles of intermediate_size], interleaved as the matrix is */
-    float *gate, *up; /* [EAGER_ROWS][whole tiles of intermediate_size] */
-    void *ff;         /* [EAGER_ROWS][ld_inter] */
-    void **kv_tile;   /* [EAGER_ROWS] */
+    float *rope;    /* [EAGER_ROWS][head_dim] */
+    void *x, *h;    /* [EAGER_ROWS][ld_hidden] */
+    float *qkv;     /* [EAGER_ROWS][qkv_heads * head_dim] */
+    void *q, *att;  /* [EAGER_ROWS][ld_q] */
+    float *c;       /* [EAGER_ROWS][ld_c] output of o_proj and down_proj */
+    float *gate_up; /* [EAGER_ROWS][2 * whole tiles of intermediate_size], interleaved as the matrix
+                       is */
+    float *gate, *up;             /* [EAGER_ROWS][whole tiles of intermediate_size] */
+    void *ff;                     /* [EAGER_ROWS][ld_inter] */
+    void **kv_tile;               /* [EAGER_ROWS] */
     struct head_scratch *workers; /* [n_workers] */
 };
 
@@ -37,7 +39,7 @@ struct eager {
 struct chunk {
     struct eager *g;
     int worker, n_workers;
-    int row0, m;      /* batch rows row0 .. row0 + m */
+    int row0, m; /* batch rows row0 .. row0 + m */
 };
 
 static size_t whole_tiles(int n)
@@ -135,13 +137,15 @@ static void norm(const struct chunk *ch, const float *w)
     const struct forward_dims *d = &g->f->d;
     int end;
     for (int i = first_row(ch, &end); i < end; i++) {
-        g->f->a->rmsnorm(row_at(d, g->h, d->ld_hidden, i), d->ld_hidden, row_at(d, g->x, d->ld_hidden, i), d->ld_hidden, w,
-                         d->c->rms_norm_eps, 1, d->c->hidden_size);
+        g->f->a->rmsnorm(row_at(d, g->h, d->ld_hidden, i), d->ld_hidden,
+                         row_at(d, g->x, d->ld_hidden, i), d->ld_hidden, w, d->c->rms_norm_eps, 1,
+                         d->c->hidden_size);
     }
     sync_workers(ch);
 }
 
-static void gemm(const struct chunk *ch, float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m)
+static void gemm(const struct chunk *ch, float *c, size_t ldc, const void *a, size_t lda,
+                 const struct weight *w, int m)
 {
     int begin, end;
     cpu_split((w->n + TILE_N - 1) / TILE_N, 1, ch->worker, ch->n_workers, &begin, &end);
@@ -177,7 +181,8 @@ static void rope_store(const struct chunk *ch, int layer)
 }
 
 /* One query head of one row over all its positions. */
-static void attend_head(const struct chunk *ch, int layer, const struct forward_seq *seq, int i, int head)
+static void attend_head(const struct chunk *ch, int layer, const struct forward_seq *seq, int i,
+                        int head)
 {
     const struct eager *g = ch->g;
     const struct forward *f = g->f;
@@ -209,8 +214,8 @@ static void attend_head(const struct chunk *ch, int layer, const struct forward_
         };
         f->a->attn_part(&part);
     }
-    f->a->attn_merge((uint8_t *)row_at(d, g->att, d->ld_q, i) + at, (size_t)head_dim, s->m, s->l, 1, s->acc,
-                     (size_t)head_dim, n_parts, 1, head_dim);
+    f->a->attn_merge((uint8_t *)row_at(d, g->att, d->ld_q, i) + at, (size_t)head_dim, s->m, s->l, 1,
+                     s->acc, (size_t)head_dim, n_parts, 1, head_dim);
 }
 
 static const struct forward_seq *seq_of_row(const struct forward_batch *b, int row)
@@ -241,7 +246,8 @@ static void add(const struct chunk *ch)
     size_t ldc = whole_tiles(d->c->hidden_size);
     int end;
     for (int i = first_row(ch, &end); i < end; i++) {
-        g->f->a->add(row_at(d, g->x, d->ld_hidden, i), d->ld_hidden, g->c + (size_t)i * ldc, ldc, 1, d->c->hidden_size);
+        g->f->a->add(row_at(d, g->x, d->ld_hidden, i), d->ld_hidden, g->c + (size_t)i * ldc, ldc, 1,
+                     d->c->hidden_size);
     }
     sync_workers(ch);
 }
@@ -259,7 +265,8 @@ static void swiglu(const struct chunk *ch)
             memcpy(gate + t, both + 2 * t, TILE_N * sizeof *gate);
             memcpy(up + t, both + 2 * t + TILE_N, TILE_N * sizeof *up);
         }
-        g->f->a->swiglu(row_at(d, g->ff, d->ld_inter, i), d->ld_inter, gate, n, up, n, 1, d->c->intermediate_size);
+        g->f->a->swiglu(row_at(d, g->ff, d->ld_inter, i), d->ld_inter, gate, n, up, n, 1,
+                        d->c->intermediate_size);
     }
     sync_workers(ch);
 }
@@ -276,7 +283,8 @@ static void layer_forward(const struct chunk *ch, int layer)
     gemm(ch, g->c, whole_tiles(d->c->hidden_size), g->att, d->ld_q, &w->o, ch->m);
     add(ch);
     norm(ch, w->post_norm);
-    gemm(ch, g->gate_up, 2 * whole_tiles(d->c->intermediate_size), g->h, d->ld_hidden, &w->gate_up, ch->m);
+    gemm(ch, g->gate_up, 2 * whole_tiles(d->c->intermediate_size), g->h, d->ld_hidden, &w->gate_up,
+         ch->m);
     swiglu(ch);
     gemm(ch, g->c, whole_tiles(d->c->hidden_size), g->ff, d->ld_inter, &w->down, ch->m);
     add(ch);
@@ -292,13 +300,14 @@ static void outputs(const struct chunk *ch, int *n_logits, int *n_hidden)
     for (int i = 0; i < ch->m; i++) {
         const void *h = row_at(d, g->h, d->ld_hidden, i);
         if (*n_logits < f->in.n_logits && f->in.logit_row[*n_logits] == ch->row0 + i) {
-            gemm(ch, f->logits + (size_t)*n_logits * f->logits_stride, f->logits_stride, h, d->ld_hidden,
-                 &f->m->weights.head, 1);
+            gemm(ch, f->logits + (size_t)*n_logits * f->logits_stride, f->logits_stride, h,
+                 d->ld_hidden, &f->m->weights.head, 1);
             ++*n_logits;
         }
         if (*n_hidden < f->in.n_hidden && f->in.hidden_row[*n_hidden] == ch->row0 + i) {
             if (ch->worker == 0) {
-                memcpy(row_at(d, f->hidden, (size_t)d->c->hidden_size, *n_hidden), h, (size_t)d->c->hidden_size * d->elem);
+                memcpy(row_at(d, f->hidden, (size_t)d->c->hidden_size, *n_hidden), h,
+                       (size_t)d->c->hidden_size * d->elem);
             }
             ++*n_hidden;
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The forward pass: checks a batch, derives block and slot of every row, and hands the step to the compiled plan or to
- * the eager path. A batch comes from our own scheduler; it is checked anyway, because a wrong block id would write
- * into another sequence's cache without a trace. */
+/* The forward pass: checks a batch, derives block and slot of every row, and hands the step to the
+ * compiled plan or to the eager path. A batch comes from our own scheduler; it is checked anyway,
+ * because a wrong block id would write into another sequence's cache without a trace. */
 #include "model/step.h"
 
 #include <math.h>
@@ -11,13 +11,15 @@
 
 const struct comm comm_none = {0, 1, NULL, NULL};
 
-/* Rows are padded by a cache line, so that rows of a power-of-two width don't all fall in the same cache sets. */
+/* Rows are padded by a cache line, so that rows of a power-of-two width don't all fall in the same
+ * cache sets. */
 static size_t padded(int n)
 {
     return ((size_t)n + 31) / 32 * 32 + 32;
 }
 
-static void init_dims(struct forward_dims *d, const struct model *m, const struct forward_options *o, int n_workers)
+static void init_dims(struct forward_dims *d, const struct model *m,
+                      const struct forward_options *o, int n_workers)
 {
     const struct model_config *c = &m->config;
     memset(d, 0, sizeof *d);
@@ -80,33 +82,40 @@ uint64_t forward_activation_bytes(const struct model *m, const struct forward_op
     return count_bytes(&d, o->eager);
 }
 
-static int check_options(const struct model *m, const struct forward_options *o, const struct kv_store *kv,
-                         const struct kernels *k, const struct comm *comm, struct err *e)
+static int check_options(const struct model *m, const struct forward_options *o,
+                         const struct kv_store *kv, const struct kernels *k,
+                         const struct comm *comm, struct err *e)
 {
     const struct model_config *c = &m->config;
     const struct kv_layout *l = kv_store_layout(kv);
     if (o->max_rows < 1 || o->max_logits < 1 || o->max_seqs < 1 || o->max_model_len < 1) {
-        return err_set(e, ERR_INVALID, "forward: max_rows %d, max_logits %d, max_seqs %d and max_model_len %d must be > 0",
-                       o->max_rows, o->max_logits, o->max_seqs, o->max_model_len);
+        return err_set(
+            e, ERR_INVALID,
+            "forward: max_rows %d, max_logits %d, max_seqs %d and max_model_len %d must be > 0",
+            o->max_rows, o->max_logits, o->max_seqs, o->max_model_len);
     }
-    if (l->type != m->act || l->n_layers != c->n_layers || l->n_kv_heads != c->n_kv_heads || l->head_dim != c->head_dim) {
+    if (l->type != m->act || l->n_layers != c->n_layers || l->n_kv_heads != c->n_kv_heads ||
+        l->head_dim != c->head_dim) {
         return err_set(e, ERR_INVALID, "forward: the KV store has another layout than the model");
     }
     if (m->weights.memory == NULL) {
         return err_set(e, ERR_INVALID, "forward: the model is not loaded");
     }
     if (k->act[m->act].gemm == NULL) {
-        return err_set(e, ERR_UNSUPPORTED, "forward: level %s has no kernels for this dtype", cpu_level_name(k->level));
+        return err_set(e, ERR_UNSUPPORTED, "forward: level %s has no kernels for this dtype",
+                       cpu_level_name(k->level));
     }
     if (comm != NULL && comm->size > 1) {
-        return err_set(e, ERR_UNSUPPORTED, "forward: parallel groups of more than one member (%d) are not supported",
+        return err_set(e, ERR_UNSUPPORTED,
+                       "forward: parallel groups of more than one member (%d) are not supported",
                        comm->size);
     }
     return 0;
 }
 
-int forward_open(struct forward **out, const struct model *m, const struct kernels *k, struct cpu_pool *pool,
-                 struct kv_store *kv, const struct comm *comm, const struct forward_options *o, struct err *e)
+int forward_open(struct forward **out, const struct model *m, const struct kernels *k,
+                 struct cpu_pool *pool, struct kv_store *kv, const struct comm *comm,
+                 const struct forward_options *o, struct err *e)
 {
     *out = NULL;
     int rc = check_options(m, o, kv, k, comm, e);
@@ -129,7 +138,8 @@ int forward_open(struct forward **out, const struct model *m, const struct kerne
     f->memory_bytes = count_bytes(&f->d, o->eager);
     f->memory = cpu_big_alloc(f->memory_bytes);
     if (f->memory == NULL) {
-        rc = err_set(e, ERR_NOMEM, "forward: no memory for %zu bytes of activations", f->memory_bytes);
+        rc = err_set(e, ERR_NOMEM, "forward: no memory for %zu bytes of activations",
+                     f->memory_bytes);
         goto fail;
     }
     struct carver c = {f->memory, 0};
@@ -158,29 +168,33 @@ void forward_close(struct forward *f)
     free(f);
 }
 
-static int check_seq(struct forward *f, const struct forward_batch *b, int index, int row, struct err *e)
+static int check_seq(struct forward *f, const struct forward_batch *b, int index, int row,
+                     struct err *e)
 {
     const struct forward_seq *s = &b->seqs[index];
     int n_blocks = kv_store_n_blocks(f->kv), max_len = f->d.max_parts * ATTN_PARTITION;
     if (s->first_row != row || s->n_rows < 1 || s->n_rows > b->n_rows - row) {
-        return err_set(e, ERR_INVALID, "forward: sequence %d has rows %d+%d, expected to begin at %d of %d", index,
+        return err_set(e, ERR_INVALID,
+                       "forward: sequence %d has rows %d+%d, expected to begin at %d of %d", index,
                        s->first_row, s->n_rows, row, b->n_rows);
     }
     int first = b->kv_index[row];
     if (first < 0 || first > max_len - s->n_rows) {
-        return err_set(e, ERR_INVALID, "forward: sequence %d: positions %d+%d, expected below %d", index, first, s->n_rows,
-                       max_len);
+        return err_set(e, ERR_INVALID, "forward: sequence %d: positions %d+%d, expected below %d",
+                       index, first, s->n_rows, max_len);
     }
     for (int i = 0; i <= (first + s->n_rows - 1) / KV_BLOCK_TOKENS; i++) {
         if (s->block_table[i] < 0 || s->block_table[i] >= n_blocks) {
-            return err_set(e, ERR_INVALID, "forward: sequence %d: block %d is %d, expected below %d", index, i,
+            return err_set(e, ERR_INVALID,
+                           "forward: sequence %d: block %d is %d, expected below %d", index, i,
                            (int)s->block_table[i], n_blocks);
         }
     }
     for (int i = 0; i < s->n_rows; i++) {
         int pos = b->kv_index[row + i];
         if (pos != first + i) {
-            return err_set(e, ERR_INVALID, "forward: row %d has position %d, expected %d", row + i, pos, first + i);
+            return err_set(e, ERR_INVALID, "forward: row %d has position %d, expected %d", row + i,
+                           pos, first + i);
         }
         f->in.block[row + i] = s->block_table[pos / KV_BLOCK_TOKENS];
         f->in.slot[row + i] = pos % KV_BLOCK_TOKENS;
@@ -192,8 +206,8 @@ static int check_batch(struct forward *f, const struct forward_batch *b, struct 
 {
     struct step *in = &f->in;
     if (b->n_rows < 1 || b->n_rows > f->d.max_rows || b->n_seqs < 1 || b->n_seqs > f->d.max_seqs) {
-        return err_set(e, ERR_INVALID, "forward: %d rows of %d sequences, expected 1..%d and 1..%d", b->n_rows, b->n_seqs,
-                       f->d.max_rows, f->d.max_seqs);
+        return err_set(e, ERR_INVALID, "forward: %d rows of %d sequences, expected 1..%d and 1..%d",
+                       b->n_rows, b->n_seqs, f->d.max_rows, f->d.max_seqs);
     }
     int row = 0;
     for (int i = 0; i < b->n_seqs; i++) {
@@ -212,15 +226,17 @@ static int check_batch(struct forward *f, const struct forward_batch *b, struct 
     for (row = 0; row < b->n_rows; row++) {
         int embedded = b->embed != NULL && b->embed[row] != NULL;
         if (!embedded && (b->token_id[row] < 0 || b->token_id[row] >= f->d.c->vocab_size)) {
-            return err_set(e, ERR_INVALID, "forward: row %d has token %d, expected below %d", row, (int)b->token_id[row],
-                           f->d.c->vocab_size);
+            return err_set(e, ERR_INVALID, "forward: row %d has token %d, expected below %d", row,
+                           (int)b->token_id[row], f->d.c->vocab_size);
         }
         if (b->rope_pos[row][0] < 0) {
-            return err_set(e, ERR_INVALID, "forward: row %d has RoPE position %d", row, (int)b->rope_pos[row][0]);
+            return err_set(e, ERR_INVALID, "forward: row %d has RoPE position %d", row,
+                           (int)b->rope_pos[row][0]);
         }
         if (b->wants_logits[row]) {
             if (in->n_logits == f->d.max_logits) {
-                return err_set(e, ERR_INVALID, "forward: more than %d rows want logits", f->d.max_logits);
+                return err_set(e, ERR_INVALID, "forward: more than %d rows want logits",
+                               f->d.max_logits);
             }
             in->logit_row[in->n_logits++] = row;
         }
@@ -231,7 +247,8 @@ static int check_batch(struct forward *f, const struct forward_batch *b, struct 
     return 0;
 }
 
-int forward_run(struct forward *f, const struct forward_batch *b, const float **logits, struct err *e)
+int forward_run(struct forward *f, const struct forward_batch *b, const float **logits,
+                struct err *e)
 {
     int rc = check_batch(f, b, e);
     if (rc < 0) {

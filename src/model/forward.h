@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The forward pass of one step over a batch of rows, either from the compiled plan (default) or eagerly.
+/* The forward pass of one step over a batch of rows, either from the compiled plan (default) or
+ * eagerly.
  *
- * The batch is data: nothing about a row is derived from its place. Rows of one sequence are contiguous and ascending in
- * kv_index. The logits of a row depend on the model, the tokens before it and the instruction set, on nothing else.
- * A forward owns its activations; it allocates nothing after forward_open. Called by the engine thread only. */
+ * The batch is data: nothing about a row is derived from its place. Rows of one sequence are
+ * contiguous and ascending in kv_index. The logits of a row depend on the model, the tokens before
+ * it and the instruction set, on nothing else. A forward owns its activations; it allocates nothing
+ * after forward_open. Called by the engine thread only. */
 #ifndef TERN_MODEL_FORWARD_H
 #define TERN_MODEL_FORWARD_H
 
@@ -11,50 +13,57 @@
 #include "model/model.h"
 
 struct forward_seq {
-    int first_row, n_rows;        /* its rows in this batch */
-    const int32_t *block_table;   /* block ids covering kv_index 0 .. last row */
+    int first_row, n_rows;      /* its rows in this batch */
+    const int32_t *block_table; /* block ids covering kv_index 0 .. last row */
 };
 
 struct forward_batch {
     int n_rows;
-    const int32_t *token_id;      /* [n_rows]; ignored where embed[row] is set */
-    const int32_t *kv_index;      /* [n_rows] position in the sequence's KV: causal order and slot */
+    const int32_t *token_id; /* [n_rows]; ignored where embed[row] is set */
+    const int32_t *kv_index; /* [n_rows] position in the sequence's KV: causal order and slot */
     const int32_t (*rope_pos)[3]; /* [n_rows] t, h, w; text: all equal */
     const uint8_t *token_type;    /* [n_rows] 0 text, 1 vision (routing); NULL: all text */
-    const void *const *embed;     /* [n_rows] activation row that replaces the table lookup, or NULL; may be NULL */
-    const int32_t *adapter_id;    /* [n_rows] 0: none; may be NULL */
-    const uint8_t *wants_logits;  /* [n_rows] */
-    const uint8_t *wants_hidden;  /* [n_rows]; may be NULL */
+    const void *const
+        *embed; /* [n_rows] activation row that replaces the table lookup, or NULL; may be NULL */
+    const int32_t *adapter_id;   /* [n_rows] 0: none; may be NULL */
+    const uint8_t *wants_logits; /* [n_rows] */
+    const uint8_t *wants_hidden; /* [n_rows]; may be NULL */
     int n_seqs;
     const struct forward_seq *seqs;
 };
 
 struct forward_options {
-    int max_rows;                 /* token budget of a step */
-    int max_logits;               /* most rows that want logits in one step */
+    int max_rows;   /* token budget of a step */
+    int max_logits; /* most rows that want logits in one step */
     int max_seqs;
     int max_model_len;
-    int eager;                    /* --enforce-eager */
+    int eager; /* --enforce-eager */
 };
 
 /* Collectives of a parallel group; the default does nothing (a group of one). */
 struct comm {
     int rank, size;
-    void (*gather_columns)(const struct comm *c, void *rows, size_t row_bytes, int n_rows); /* in rank order */
+    void (*gather_columns)(const struct comm *c, void *rows, size_t row_bytes,
+                           int n_rows); /* in rank order */
     void *impl;
 };
 extern const struct comm comm_none;
 
 struct forward;
-int forward_open(struct forward **out, const struct model *m, const struct kernels *k, struct cpu_pool *pool,
-                 struct kv_store *kv, const struct comm *comm, const struct forward_options *o, struct err *e);
+int forward_open(struct forward **out, const struct model *m, const struct kernels *k,
+                 struct cpu_pool *pool, struct kv_store *kv, const struct comm *comm,
+                 const struct forward_options *o, struct err *e);
 void forward_close(struct forward *f);
-uint64_t forward_activation_bytes(const struct model *m, const struct forward_options *o); /* for the memory plan */
+uint64_t forward_activation_bytes(const struct model *m,
+                                  const struct forward_options *o); /* for the memory plan */
 
-/* Runs the batch: writes K and V of every row into the KV store, and returns logits for the rows that want them, in row
- * order: fp32 [count][vocab_size] at stride forward_logits_stride floats, borrowed until the next call. */
-int forward_run(struct forward *f, const struct forward_batch *b, const float **logits, struct err *e);
+/* Runs the batch: writes K and V of every row into the KV store, and returns logits for the rows
+ * that want them, in row order: fp32 [count][vocab_size] at stride forward_logits_stride floats,
+ * borrowed until the next call. */
+int forward_run(struct forward *f, const struct forward_batch *b, const float **logits,
+                struct err *e);
 size_t forward_logits_stride(const struct forward *f);
-const void *forward_hidden(const struct forward *f); /* rows that wanted hidden states, after the final norm */
+const void *
+forward_hidden(const struct forward *f); /* rows that wanted hidden states, after the final norm */
 
 #endif

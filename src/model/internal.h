@@ -8,16 +8,16 @@
 #include "model/weights.h"
 
 struct model {
-    char *path;                    /* no trailing slash */
+    char *path; /* no trailing slash */
     enum act_type act;
     const struct log *log;
     struct model_config config;
     struct model_generation_config generation;
-    struct checkpoint checkpoint;  /* closed by model_load */
+    struct checkpoint checkpoint; /* closed by model_load */
     struct weights weights;
     int n_files, paddle;
     uint64_t file_bytes;
-    enum dtype stored;             /* of the embedding, as found */
+    enum dtype stored; /* of the embedding, as found */
 };
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* struct model: configuration, checkpoint and packed weights of one directory, and what can be said about them. */
+/* struct model: configuration, checkpoint and packed weights of one directory, and what can be said
+ * about them. */
 #include "model/internal.h"
 
 #include "base/json.h"
@@ -51,7 +52,8 @@ int model_open(struct model **out, const struct model_options *o, struct err *e)
 
 int model_load(struct model *m, const struct kernels *kernels, struct cpu_pool *pool, struct err *e)
 {
-    int rc = weights_load(&m->weights, &m->checkpoint, &m->config, m->act, kernels, pool, m->log, e);
+    int rc =
+        weights_load(&m->weights, &m->checkpoint, &m->config, m->act, kernels, pool, m->log, e);
     if (rc < 0) {
         err_prefix(e, "%s", m->path);
         return rc;
@@ -162,15 +164,19 @@ void model_describe(const struct model *m, struct buf *out, int json)
         return;
     }
     buf_printf(out, "path:          %s\n", m->path);
-    buf_printf(out, "architecture:  %s (dense), %s layout, %d file%s of %.1f MB\n", c->architecture, model_layout_name(m),
-               m->n_files, m->n_files == 1 ? "" : "s", (double)m->file_bytes / 1e6);
-    buf_printf(out, "parameters:    %llu, stored as %s, computed in %s\n", (unsigned long long)m->weights.n_params,
-               stored_name(m->stored), m->act == ACT_BF16 ? "bfloat16" : "float32");
-    buf_printf(out, "shape:         %d layers, hidden %d, intermediate %d, heads %d/%d of %d, vocabulary %d, %s head\n",
-               c->n_layers, c->hidden_size, c->intermediate_size, c->n_heads, c->n_kv_heads, c->head_dim, c->vocab_size,
-               c->tied ? "tied" : "untied");
-    buf_printf(out, "positions:     %d, rope_theta %g, rms_norm_eps %g\n", c->max_position_embeddings, c->rope_theta,
-               (double)c->rms_norm_eps);
-    buf_printf(out, "weights:       %.1f MB packed, %.1f MB read per token\n", (double)m->weights.memory_bytes / 1e6,
-               (double)m->weights.bytes_per_token / 1e6);
+    buf_printf(out, "architecture:  %s (dense), %s layout, %d file%s of %.1f MB\n", c->architecture,
+               model_layout_name(m), m->n_files, m->n_files == 1 ? "" : "s",
+               (double)m->file_bytes / 1e6);
+    buf_printf(out, "parameters:    %llu, stored as %s, computed in %s\n",
+               (unsigned long long)m->weights.n_params, stored_name(m->stored),
+               m->act == ACT_BF16 ? "bfloat16" : "float32");
+    buf_printf(out,
+               "shape:         %d layers, hidden %d, intermediate %d, heads %d/%d of %d, "
+               "vocabulary %d, %s head\n",
+               c->n_layers, c->hidden_size, c->intermediate_size, c->n_heads, c->n_kv_heads,
+               c->head_dim, c->vocab_size, c->tied ? "tied" : "untied");
+    buf_printf(out, "positions:     %d, rope_theta %g, rms_norm_eps %g\n",
+               c->max_position_embeddings, c->rope_theta, (double)c->rms_norm_eps);
+    buf_printf(out, "weights:       %.1f MB packed, %.1f MB read per token\n",
+               (double)m->weights.memory_bytes / 1e6, (double)m->weights.bytes_per_token / 1e6);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model on disk and in memory.
  *
- * model_open does everything that headers, sizes, config and tokenizer can show (so: before a port is bound), and maps
- * the files. model_load packs the weights (in parallel on the pool) and unmaps them. Both report one line per
- * fault: file, tensor or field, expected and found. A loaded model is immutable and shared between threads. */
+ * model_open does everything that headers, sizes, config and tokenizer can show (so: before a port
+ * is bound), and maps the files. model_load packs the weights (in parallel on the pool) and unmaps
+ * them. Both report one line per fault: file, tensor or field, expected and found. A loaded model
+ * is immutable and shared between threads. */
 #ifndef TERN_MODEL_MODEL_H
 #define TERN_MODEL_MODEL_H
 
@@ -16,46 +17,49 @@ struct log;
 
 /* config.json, whatever its spelling. Ints are > 0 and bounded after parsing. */
 struct model_config {
-    char architecture[64];       /* as in the file */
+    char architecture[64]; /* as in the file */
     int vocab_size, hidden_size, intermediate_size, n_layers, n_heads, n_kv_heads, head_dim;
     int max_position_embeddings;
     float rms_norm_eps;
     double rope_theta;
-    double compression_ratio;    /* positions are divided by it; 1 in all releases */
-    int tied;                    /* decided from the checkpoint when the file is silent */
+    double compression_ratio; /* positions are divided by it; 1 in all releases */
+    int tied;                 /* decided from the checkpoint when the file is silent */
     int bos_id, eos_ids[8], n_eos_ids, pad_id; /* eos from config.json */
-    enum dtype stored;           /* torch_dtype / dtype */
+    enum dtype stored;                         /* torch_dtype / dtype */
 };
 
 /* generation_config.json; a field is set only when its has_ flag is. */
 struct model_generation_config {
-    int has_temperature, has_top_p, has_top_k, has_min_p, has_repetition_penalty, has_max_new_tokens;
+    int has_temperature, has_top_p, has_top_k, has_min_p, has_repetition_penalty,
+        has_max_new_tokens;
     double temperature, top_p, min_p, repetition_penalty;
     int top_k, max_new_tokens;
     int eos_ids[8], n_eos_ids;
 };
 
 struct model_options {
-    const char *path;            /* model directory */
-    enum act_type act;           /* --dtype bfloat16 | float32 */
+    const char *path;  /* model directory */
+    enum act_type act; /* --dtype bfloat16 | float32 */
     const struct log *log;
 };
 
 struct model;
 int model_open(struct model **out, const struct model_options *o, struct err *e);
-int model_load(struct model *m, const struct kernels *kernels, struct cpu_pool *pool, struct err *e);
+int model_load(struct model *m, const struct kernels *kernels, struct cpu_pool *pool,
+               struct err *e);
 void model_close(struct model *m);
 
 const struct model_config *model_config(const struct model *m);
 const struct model_generation_config *model_generation(const struct model *m);
 const char *model_path(const struct model *m);
 enum act_type model_act(const struct model *m);
-uint64_t model_weight_bytes(const struct model *m);        /* resident after model_load */
+uint64_t model_weight_bytes(const struct model *m);           /* resident after model_load */
 uint64_t model_weight_bytes_per_token(const struct model *m); /* read for one decoded token */
 uint64_t model_n_params(const struct model *m);
-const char *model_layout_name(const struct model *m);      /* "Hugging Face" or "Paddle" */
-const char *model_numerics_id(const struct model *m);      /* 32 hex digits; "" before model_load */
+const char *model_layout_name(const struct model *m); /* "Hugging Face" or "Paddle" */
+const char *model_numerics_id(const struct model *m); /* 32 hex digits; "" before model_load */
 struct buf;
-void model_describe(const struct model *m, struct buf *out, int json); /* what `tern info` prints about it */
+void model_describe(const struct model *m, struct buf *out,
+                    int json); /* what `tern info` prints about it */
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The compiled plan: at open the model becomes a flat array of steps, each with its function, matrix and norm weights
- * chosen. All workers walk the array together, with one barrier after each step that asks for it.
+/* The compiled plan: at open the model becomes a flat array of steps, each with its function,
+ * matrix and norm weights chosen. All workers walk the array together, with one barrier after each
+ * step that asks for it.
  *
  *   start                     embedding rows, RoPE rows, KV tile addresses of all layers
  *   per layer:
- *     norm_rows               skipped for few rows: then each worker norms them all for itself, which is less work
- *     qkv                     than a barrier (norm), GEMM + RoPE + K/V write
+ *     norm_rows               skipped for few rows: then each worker norms them all for itself,
+ * which is less work qkv                     than a barrier (norm), GEMM + RoPE + K/V write
  *     attention               items of attend.c
  *     merge                   skipped when no item was split
  *     o                       x += att Wo
@@ -13,45 +14,49 @@
  *     down                    x += ff Wd
  *   final_norm, head          only the rows that want logits or hidden states
  *
- * GEMM work is cut over output columns when rows are few (a worker streams one contiguous range of the matrix),
- * else into row blocks x column panels that workers take from a counter. It is never cut over K, and no kernel's
- * result depends on the cut, so neither do the bits. Nothing is allocated here after plan_open. */
+ * GEMM work is cut over output columns when rows are few (a worker streams one contiguous range of
+ * the matrix), else into row blocks x column panels that workers take from a counter. It is never
+ * cut over K, and no kernel's result depends on the cut, so neither do the bits. Nothing is
+ * allocated here after plan_open. */
 #include "model/attend.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define PRIVATE_NORM_ROWS 4  /* up to here every worker norms all rows itself */
-#define STATIC_ROWS 32       /* up to here columns are cut evenly; beyond, tasks are taken from a counter */
-#define BLOCK_ROWS 128       /* rows of a task */
-#define PANEL_BYTES (256u << 10) /* weights of a task: stay in the second-level cache while rows pass by */
+#define PRIVATE_NORM_ROWS 4 /* up to here every worker norms all rows itself */
+#define STATIC_ROWS                                                                                \
+    32 /* up to here columns are cut evenly; beyond, tasks are taken from a counter */
+#define BLOCK_ROWS 128 /* rows of a task */
+#define PANEL_BYTES                                                                                \
+    (256u << 10) /* weights of a task: stay in the second-level cache while rows pass by */
 
 struct plan_step;
-typedef int plan_run_step(struct plan *p, const struct plan_step *s, int worker, int n_workers); /* 1: barrier */
+typedef int plan_run_step(struct plan *p, const struct plan_step *s, int worker,
+                          int n_workers); /* 1: barrier */
 
 struct plan_step {
     plan_run_step *run;
     int layer;
     const struct weight *w;
     const float *norm;
-    int n_units;             /* what is cut: heads, tiles, tile pairs */
-    int panel_units;         /* units of a task */
-    atomic_int *next;        /* the step's counter */
+    int n_units;      /* what is cut: heads, tiles, tile pairs */
+    int panel_units;  /* units of a task */
+    atomic_int *next; /* the step's counter */
 };
 
 struct plan {
     struct forward *f;
     struct plan_step *steps;
-    atomic_int *counters;    /* [n_steps] */
+    atomic_int *counters; /* [n_steps] */
     int n_steps;
     struct attend attend;
-    float *rope;             /* [max_rows][head_dim] */
-    void **kv_tile;          /* [n_layers][max_rows] */
-    void *x, *h;             /* [max_rows][ld_hidden] */
-    void *q, *att;           /* [max_rows][ld_q] */
-    void *ff;                /* [max_rows][ld_inter] */
-    void *final;             /* [max_logits][ld_hidden] */
-    uint8_t *private_norm;   /* [n_workers][PRIVATE_NORM_ROWS][ld_hidden] */
+    float *rope;           /* [max_rows][head_dim] */
+    void **kv_tile;        /* [n_layers][max_rows] */
+    void *x, *h;           /* [max_rows][ld_hidden] */
+    void *q, *att;         /* [max_rows][ld_q] */
+    void *ff;              /* [max_rows][ld_inter] */
+    void *final;           /* [max_logits][ld_hidden] */
+    uint8_t *private_norm; /* [n_workers][PRIVATE_NORM_ROWS][ld_hidden] */
 };
 
 static void carve_buffers(struct plan *p, const struct forward_dims *d, struct carver *c)
@@ -78,7 +83,7 @@ void plan_count(const struct forward_dims *d, struct carver *c)
 /* ---- cutting GEMM work ---- */
 
 struct cut {
-    int next_task;           /* of the static cut: 0 not taken yet */
+    int next_task; /* of the static cut: 0 not taken yet */
     int row0, row1, unit0, unit1;
 };
 
@@ -94,7 +99,8 @@ static int next_cut(const struct plan_step *s, int m, int worker, int n_workers,
         cpu_split(s->n_units, 1, worker, n_workers, &t->unit0, &t->unit1);
         return t->unit0 < t->unit1;
     }
-    int n_blocks = (m + BLOCK_ROWS - 1) / BLOCK_ROWS, n_panels = (s->n_units + s->panel_units - 1) / s->panel_units;
+    int n_blocks = (m + BLOCK_ROWS - 1) / BLOCK_ROWS,
+        n_panels = (s->n_units + s->panel_units - 1) / s->panel_units;
     int task = atomic_fetch_add_explicit(s->next, 1, memory_order_relaxed);
     if (task >= n_blocks * n_panels) {
         return 0;
@@ -136,8 +142,8 @@ static void norm_rows(const struct plan *p, void *out, const float *w, int begin
 {
     const struct forward_dims *d = &p->f->d;
     if (begin < end) {
-        p->f->a->rmsnorm(out, d->ld_hidden, row_at(d, p->x, d->ld_hidden, begin), d->ld_hidden, w, d->c->rms_norm_eps,
-                         end - begin, d->c->hidden_size);
+        p->f->a->rmsnorm(out, d->ld_hidden, row_at(d, p->x, d->ld_hidden, begin), d->ld_hidden, w,
+                         d->c->rms_norm_eps, end - begin, d->c->hidden_size);
     }
 }
 
@@ -182,7 +188,8 @@ static int run_qkv(struct plan *p, const struct plan_step *s, int worker, int n_
             .kv_head_bytes = kv_store_layout(f->kv)->head_bytes,
             .slot = f->in.slot + t.row0,
         };
-        f->a->gemm_qkv(row_at(d, h, d->ld_hidden, t.row0), d->ld_hidden, s->w, &r, t.row1 - t.row0, t.unit0, t.unit1);
+        f->a->gemm_qkv(row_at(d, h, d->ld_hidden, t.row0), d->ld_hidden, s->w, &r, t.row1 - t.row0,
+                       t.unit0, t.unit1);
     }
     return 1;
 }
@@ -204,13 +211,14 @@ static int run_merge(struct plan *p, const struct plan_step *s, int worker, int 
     return 1;
 }
 
-static void gemm_add(struct plan *p, const struct plan_step *s, const void *a, size_t lda, int worker, int n_workers)
+static void gemm_add(struct plan *p, const struct plan_step *s, const void *a, size_t lda,
+                     int worker, int n_workers)
 {
     const struct forward_dims *d = &p->f->d;
     struct cut t = {0};
     while (next_cut(s, p->f->in.n_rows, worker, n_workers, &t)) {
-        p->f->a->gemm_add(row_at(d, p->x, d->ld_hidden, t.row0), d->ld_hidden, row_at(d, a, lda, t.row0), lda, s->w,
-                          t.row1 - t.row0, t.unit0, t.unit1);
+        p->f->a->gemm_add(row_at(d, p->x, d->ld_hidden, t.row0), d->ld_hidden,
+                          row_at(d, a, lda, t.row0), lda, s->w, t.row1 - t.row0, t.unit0, t.unit1);
     }
 }
 
@@ -226,8 +234,9 @@ static int run_swiglu(struct plan *p, const struct plan_step *s, int worker, int
     const void *h = normed(p, s, worker);
     struct cut t = {0};
     while (next_cut(s, p->f->in.n_rows, worker, n_workers, &t)) {
-        p->f->a->gemm_swiglu(row_at(d, p->ff, d->ld_inter, t.row0), d->ld_inter, row_at(d, h, d->ld_hidden, t.row0),
-                             d->ld_hidden, s->w, d->c->intermediate_size, t.row1 - t.row0, t.unit0, t.unit1);
+        p->f->a->gemm_swiglu(row_at(d, p->ff, d->ld_inter, t.row0), d->ld_inter,
+                             row_at(d, h, d->ld_hidden, t.row0), d->ld_hidden, s->w,
+                             d->c->intermediate_size, t.row1 - t.row0, t.unit0, t.unit1);
     }
     return 1;
 }
@@ -245,12 +254,13 @@ static int run_final_norm(struct plan *p, const struct plan_step *s, int worker,
     int begin, end;
     cpu_split(f->in.n_logits, 1, worker, n_workers, &begin, &end);
     for (int i = begin; i < end; i++) {
-        norm_rows(p, row_at(d, p->final, d->ld_hidden, i), s->norm, f->in.logit_row[i], f->in.logit_row[i] + 1);
+        norm_rows(p, row_at(d, p->final, d->ld_hidden, i), s->norm, f->in.logit_row[i],
+                  f->in.logit_row[i] + 1);
     }
     cpu_split(f->in.n_hidden, 1, worker, n_workers, &begin, &end);
     for (int i = begin; i < end; i++) {
-        norm_rows(p, row_at(d, f->hidden, (size_t)d->c->hidden_size, i), s->norm, f->in.hidden_row[i],
-                  f->in.hidden_row[i] + 1);
+        norm_rows(p, row_at(d, f->hidden, (size_t)d->c->hidden_size, i), s->norm,
+                  f->in.hidden_row[i], f->in.hidden_row[i] + 1);
     }
     return 1;
 }
@@ -261,19 +271,21 @@ static int run_head(struct plan *p, const struct plan_step *s, int worker, int n
     const struct forward_dims *d = &f->d;
     struct cut t = {0};
     while (f->in.n_logits > 0 && next_cut(s, f->in.n_logits, worker, n_workers, &t)) {
-        f->a->gemm(f->logits + (size_t)t.row0 * f->logits_stride + (size_t)t.unit0 * TILE_N, f->logits_stride,
-                   row_at(d, p->final, d->ld_hidden, t.row0), d->ld_hidden, s->w, t.row1 - t.row0, t.unit0, t.unit1);
+        f->a->gemm(f->logits + (size_t)t.row0 * f->logits_stride + (size_t)t.unit0 * TILE_N,
+                   f->logits_stride, row_at(d, p->final, d->ld_hidden, t.row0), d->ld_hidden, s->w,
+                   t.row1 - t.row0, t.unit0, t.unit1);
     }
     return 0;
 }
 
 /* ---- compiling ---- */
 
-static void add_step(struct plan *p, plan_run_step *run, int layer, const struct weight *w, const float *norm,
-                     int tiles_per_unit)
+static void add_step(struct plan *p, plan_run_step *run, int layer, const struct weight *w,
+                     const float *norm, int tiles_per_unit)
 {
     struct plan_step *s = &p->steps[p->n_steps];
-    *s = (struct plan_step){.run = run, .layer = layer, .w = w, .norm = norm, .next = &p->counters[p->n_steps]};
+    *s = (struct plan_step){
+        .run = run, .layer = layer, .w = w, .norm = norm, .next = &p->counters[p->n_steps]};
     if (w != NULL) {
         size_t unit_bytes = weight_packed_bytes(w->format, TILE_N * tiles_per_unit, w->k);
         s->n_units = (w->n + TILE_N * tiles_per_unit - 1) / (TILE_N * tiles_per_unit);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RoPE tables; see rope.h. Elementary functions in double, accurate to a few units in the last place of a double, so
- * that rounding to float gives the correctly rounded value in all but a vanishing share of cases. No libm. */
+/* RoPE tables; see rope.h. Elementary functions in double, accurate to a few units in the last
+ * place of a double, so that rounding to float gives the correctly rounded value in all but a
+ * vanishing share of cases. No libm. */
 #include "model/rope.h"
 
 #include <string.h>
@@ -9,7 +10,7 @@
 #define HALF_PI_1 0x1.921fb54p+0
 #define HALF_PI_2 0x1.10b461p-30
 #define HALF_PI_3 0x1.a62633145c06ep-58
-#define LN2 0x1.62e42fefa39efp-1
+#define LN2       0x1.62e42fefa39efp-1
 
 static double from_bits(uint64_t bits)
 {
@@ -18,7 +19,8 @@ static double from_bits(uint64_t bits)
     return d;
 }
 
-/* Natural logarithm of x > 0, normal: x = m 2^e with m in [sqrt(1/2), sqrt(2)), ln m = 2 atanh((m - 1) / (m + 1)). */
+/* Natural logarithm of x > 0, normal: x = m 2^e with m in [sqrt(1/2), sqrt(2)), ln m = 2 atanh((m -
+ * 1) / (m + 1)). */
 static double natural_log(double x)
 {
     uint64_t bits;
@@ -73,10 +75,22 @@ static void sincos_angle(double a, float *cos_out, float *sin_out)
     double r = ((a - n * HALF_PI_1) - n * HALF_PI_2) - n * HALF_PI_3;
     double s = sin_small(r), c = cos_small(r);
     switch (k & 3) {
-    case 0: *cos_out = (float)c; *sin_out = (float)s; break;
-    case 1: *cos_out = (float)-s; *sin_out = (float)c; break;
-    case 2: *cos_out = (float)-c; *sin_out = (float)-s; break;
-    default: *cos_out = (float)s; *sin_out = (float)-c; break;
+    case 0:
+        *cos_out = (float)c;
+        *sin_out = (float)s;
+        break;
+    case 1:
+        *cos_out = (float)-s;
+        *sin_out = (float)c;
+        break;
+    case 2:
+        *cos_out = (float)-c;
+        *sin_out = (float)-s;
+        break;
+    default:
+        *cos_out = (float)s;
+        *sin_out = (float)-c;
+        break;
     }
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors reader; the format is in safetensors.h. The header comes from outside: it is parsed by the strict JSON
- * reader under a size cap, every number is checked before it is used in arithmetic, and spans are sorted once so that
- * overlaps and holes show as a difference between neighbours. The JSON reader keeps the last of two equal keys, so
- * duplicates are found by a scan of the raw text (which is known to be valid JSON by then). */
+/* safetensors reader; the format is in safetensors.h. The header comes from outside: it is parsed
+ * by the strict JSON reader under a size cap, every number is checked before it is used in
+ * arithmetic, and spans are sorted once so that overlaps and holes show as a difference between
+ * neighbours. The JSON reader keeps the last of two equal keys, so duplicates are found by a scan
+ * of the raw text (which is known to be valid JSON by then). */
 #include "model/safetensors.h"
 
 #include "base/arena.h"
@@ -69,7 +70,8 @@ static int map_file(struct safetensors *st, struct err *e)
     int rc = 0;
     int fd = open(st->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
-        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s: %s", st->path, strerror(errno));
+        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s: %s", st->path,
+                       strerror(errno));
     }
     struct stat sb;
     if (fstat(fd, &sb) != 0 || !S_ISREG(sb.st_mode)) {
@@ -83,7 +85,8 @@ static int map_file(struct safetensors *st, struct err *e)
     }
     void *p = mmap(NULL, st->file_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED) {
-        rc = err_set(e, ERR_IO, "%s: cannot map %zu bytes: %s", st->path, st->file_bytes, strerror(errno));
+        rc = err_set(e, ERR_IO, "%s: cannot map %zu bytes: %s", st->path, st->file_bytes,
+                     strerror(errno));
         goto done;
     }
     st->map = p;
@@ -103,17 +106,20 @@ static int parse_dtype(const char *name)
     return -1;
 }
 
-static int parse_tensor(struct safetensors *st, struct safetensors_tensor *t, const struct json *v, struct err *e)
+static int parse_tensor(struct safetensors *st, struct safetensors_tensor *t, const struct json *v,
+                        struct err *e)
 {
     const char *file = st->path;
     if (json_type(v) != JSON_OBJECT) {
-        return err_set(e, ERR_FORMAT, "%s: tensor %s: expected an object in the header", file, t->name);
+        return err_set(e, ERR_FORMAT, "%s: tensor %s: expected an object in the header", file,
+                       t->name);
     }
     const struct json *dtype = json_get(v, "dtype");
     const struct json *shape = json_get(v, "shape");
     const struct json *span = json_get(v, "data_offsets");
     if (json_type(dtype) != JSON_STRING) {
-        return err_set(e, ERR_FORMAT, "%s: tensor %s: dtype is missing or no string", file, t->name);
+        return err_set(e, ERR_FORMAT, "%s: tensor %s: dtype is missing or no string", file,
+                       t->name);
     }
     int d = parse_dtype(json_string(dtype, NULL));
     if (d < 0) {
@@ -122,8 +128,8 @@ static int parse_tensor(struct safetensors *st, struct safetensors_tensor *t, co
     }
     t->dtype = (enum safetensors_dtype)d;
     if (json_type(shape) != JSON_ARRAY || json_length(shape) > SAFETENSORS_MAX_DIMS) {
-        return err_set(e, ERR_FORMAT, "%s: tensor %s: shape must be an array of at most %d sizes", file, t->name,
-                       SAFETENSORS_MAX_DIMS);
+        return err_set(e, ERR_FORMAT, "%s: tensor %s: shape must be an array of at most %d sizes",
+                       file, t->name, SAFETENSORS_MAX_DIMS);
     }
     t->n_dims = (int)json_length(shape);
     uint64_t bytes = dtypes[d].bytes;
@@ -137,17 +143,20 @@ static int parse_tensor(struct safetensors *st, struct safetensors_tensor *t, co
             return err_set(e, ERR_FORMAT, "%s: tensor %s: shape is too large", file, t->name);
         }
     }
-    if (json_type(span) != JSON_ARRAY || json_length(span) != 2 || json_type(json_at(span, 0)) != JSON_INT ||
-        json_type(json_at(span, 1)) != JSON_INT || json_int(json_at(span, 0)) < 0 ||
-        json_int(json_at(span, 1)) < json_int(json_at(span, 0))) {
-        return err_set(e, ERR_FORMAT, "%s: tensor %s: data_offsets must be [begin, end] with 0 <= begin <= end", file,
-                       t->name);
+    if (json_type(span) != JSON_ARRAY || json_length(span) != 2 ||
+        json_type(json_at(span, 0)) != JSON_INT || json_type(json_at(span, 1)) != JSON_INT ||
+        json_int(json_at(span, 0)) < 0 || json_int(json_at(span, 1)) < json_int(json_at(span, 0))) {
+        return err_set(e, ERR_FORMAT,
+                       "%s: tensor %s: data_offsets must be [begin, end] with 0 <= begin <= end",
+                       file, t->name);
     }
     t->begin = (uint64_t)json_int(json_at(span, 0));
     t->end = (uint64_t)json_int(json_at(span, 1));
     if (t->end - t->begin != bytes) {
-        return err_set(e, ERR_FORMAT, "%s: tensor %s: shape and dtype %s need %llu bytes, data_offsets span %llu", file,
-                       t->name, dtypes[d].name, (unsigned long long)bytes, (unsigned long long)(t->end - t->begin));
+        return err_set(e, ERR_FORMAT,
+                       "%s: tensor %s: shape and dtype %s need %llu bytes, data_offsets span %llu",
+                       file, t->name, dtypes[d].name, (unsigned long long)bytes,
+                       (unsigned long long)(t->end - t->begin));
     }
     return 0;
 }
@@ -165,8 +174,8 @@ static int compare_spans(const void *a, const void *b)
 }
 
 /* Refuses a key that occurs twice in the outermost object of valid JSON text. */
-static int check_unique(const struct safetensors *st, const char *text, size_t n_bytes, size_t n_members,
-                        struct err *e)
+static int check_unique(const struct safetensors *st, const char *text, size_t n_bytes,
+                        size_t n_members, struct err *e)
 {
     struct span *keys = NULL;
     size_t n = 0, cap = 0;
@@ -207,8 +216,8 @@ static int check_unique(const struct safetensors *st, const char *text, size_t n
     qsort(keys, n, sizeof *keys, compare_spans);
     for (size_t i = 1; i < n; i++) {
         if (compare_spans(&keys[i - 1], &keys[i]) == 0) {
-            rc = err_set(e, ERR_FORMAT, "%s: tensor %.*s: name occurs twice in the header", st->path,
-                         (int)(keys[i].n < 200 ? keys[i].n : 200), keys[i].s);
+            rc = err_set(e, ERR_FORMAT, "%s: tensor %.*s: name occurs twice in the header",
+                         st->path, (int)(keys[i].n < 200 ? keys[i].n : 200), keys[i].s);
             goto done;
         }
     }
@@ -241,18 +250,23 @@ static int check_spans(struct safetensors *st, struct err *e)
     for (size_t i = 0; i < st->n; i++) {
         const struct safetensors_tensor *t = &st->by_offset[i];
         if (t->begin < expected) {
-            return err_set(e, ERR_FORMAT, "%s: tensor %s: begins at byte %llu inside tensor %s, which ends at %llu",
-                           st->path, t->name, (unsigned long long)t->begin, st->by_offset[i - 1].name,
-                           (unsigned long long)expected);
+            return err_set(
+                e, ERR_FORMAT,
+                "%s: tensor %s: begins at byte %llu inside tensor %s, which ends at %llu", st->path,
+                t->name, (unsigned long long)t->begin, st->by_offset[i - 1].name,
+                (unsigned long long)expected);
         }
         if (t->begin > expected && st->by_offset[st->n - 1].begin > have) {
             t = &st->by_offset[st->n - 1];
-            return err_set(e, ERR_FORMAT, "%s: tensor %s: offsets out of range: begins at byte %llu of %llu", st->path,
-                           t->name, (unsigned long long)t->begin, (unsigned long long)have);
+            return err_set(
+                e, ERR_FORMAT, "%s: tensor %s: offsets out of range: begins at byte %llu of %llu",
+                st->path, t->name, (unsigned long long)t->begin, (unsigned long long)have);
         }
         if (t->begin > expected) {
-            return err_set(e, ERR_FORMAT, "%s: tensor %s: begins at byte %llu, expected %llu: a hole in the data",
-                           st->path, t->name, (unsigned long long)t->begin, (unsigned long long)expected);
+            return err_set(e, ERR_FORMAT,
+                           "%s: tensor %s: begins at byte %llu, expected %llu: a hole in the data",
+                           st->path, t->name, (unsigned long long)t->begin,
+                           (unsigned long long)expected);
         }
         expected = t->end;
     }
@@ -260,16 +274,18 @@ static int check_spans(struct safetensors *st, struct err *e)
         const struct safetensors_tensor *t = &st->by_offset[i];
         if (t->end > have) {
             return err_set(e, ERR_FORMAT,
-                           "%s: tensor %s ends past the file: truncated, or offsets out of range: expected %llu bytes, "
+                           "%s: tensor %s ends past the file: truncated, or offsets out of range: "
+                           "expected %llu bytes, "
                            "found %llu",
                            st->path, t->name, (unsigned long long)(expected + st->data_start),
                            (unsigned long long)st->file_bytes);
         }
     }
     if (expected != have) {
-        return err_set(e, ERR_FORMAT, "%s: %llu bytes follow the last tensor: expected %llu bytes, found %llu", st->path,
-                       (unsigned long long)(have - expected), (unsigned long long)(expected + st->data_start),
-                       (unsigned long long)st->file_bytes);
+        return err_set(
+            e, ERR_FORMAT, "%s: %llu bytes follow the last tensor: expected %llu bytes, found %llu",
+            st->path, (unsigned long long)(have - expected),
+            (unsigned long long)(expected + st->data_start), (unsigned long long)st->file_bytes);
     }
     return 0;
 }
@@ -278,29 +294,35 @@ static int parse_header(struct safetensors *st, struct err *e)
 {
     if (starts_as_lfs(st->map, st->file_bytes)) {
         return err_set(e, ERR_FORMAT,
-                       "%s: is a Git LFS pointer (%zu bytes), run git lfs pull in the model directory to get the weights",
+                       "%s: is a Git LFS pointer (%zu bytes), run git lfs pull in the model "
+                       "directory to get the weights",
                        st->path, st->file_bytes);
     }
     if (st->file_bytes < 8) {
-        return err_set(e, ERR_FORMAT, "%s: truncated: expected at least 8 bytes, found %zu", st->path, st->file_bytes);
+        return err_set(e, ERR_FORMAT, "%s: truncated: expected at least 8 bytes, found %zu",
+                       st->path, st->file_bytes);
     }
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--) {
         n = n << 8 | st->map[i];
     }
     if (n > SAFETENSORS_MAX_HEADER_BYTES) {
-        return err_set(e, ERR_FORMAT, "%s: bad header: length %llu, expected at most %u: not a safetensors file",
+        return err_set(e, ERR_FORMAT,
+                       "%s: bad header: length %llu, expected at most %u: not a safetensors file",
                        st->path, (unsigned long long)n, SAFETENSORS_MAX_HEADER_BYTES);
     }
     if (n > st->file_bytes - 8) {
-        return err_set(e, ERR_FORMAT, "%s: truncated in the header, or not a safetensors file: expected more than %llu bytes, found %zu",
+        return err_set(e, ERR_FORMAT,
+                       "%s: truncated in the header, or not a safetensors file: expected more than "
+                       "%llu bytes, found %zu",
                        st->path, (unsigned long long)n + 8, st->file_bytes);
     }
     st->data_start = 8 + (size_t)n;
     const char *text = (const char *)st->map + 8;
     struct json *doc = NULL;
     if (n == 0 || text[0] != '{') {
-        return err_set(e, ERR_FORMAT, "%s: bad header: expected a JSON object: not a safetensors file", st->path);
+        return err_set(e, ERR_FORMAT,
+                       "%s: bad header: expected a JSON object: not a safetensors file", st->path);
     }
     int rc = json_parse(&doc, text, (size_t)n, JSON_DEPTH_DEFAULT, e);
     if (rc < 0) {
@@ -322,7 +344,8 @@ static int parse_header(struct safetensors *st, struct err *e)
         }
         struct safetensors_tensor *t = &st->by_offset[st->n++];
         t->name = arena_strndup(&st->arena, key, key_bytes);
-        rc = t->name == NULL ? err_set(e, ERR_NOMEM, "%s: out of memory", st->path) : parse_tensor(st, t, value, e);
+        rc = t->name == NULL ? err_set(e, ERR_NOMEM, "%s: out of memory", st->path)
+                             : parse_tensor(st, t, value, e);
     }
     json_free(doc);
     return rc < 0 ? rc : check_spans(st, e);
@@ -407,7 +430,8 @@ const void *safetensors_data(const struct safetensors *st, const struct safetens
     return st->map + st->data_start + t->begin;
 }
 
-/* The span of a tensor in whole pages, rounded outwards: dropping a neighbour's page costs it a minor fault at most. */
+/* The span of a tensor in whole pages, rounded outwards: dropping a neighbour's page costs it a
+ * minor fault at most. */
 static void advise(const struct safetensors *st, const struct safetensors_tensor *t, int advice)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);

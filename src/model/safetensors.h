@@ -2,11 +2,12 @@
 /* Reader of one safetensors file, memory-mapped read-only.
  *
  *   bytes 0..7        u64 little endian: length n of the header
- *   bytes 8..8+n-1    JSON object: name -> {"dtype", "shape", "data_offsets": [begin, end)}, and "__metadata__"
- *   bytes 8+n..       tensor data; offsets count from here
+ *   bytes 8..8+n-1    JSON object: name -> {"dtype", "shape", "data_offsets": [begin, end)}, and
+ * "__metadata__" bytes 8+n..       tensor data; offsets count from here
  *
- * A file that opens is sound: every tensor lies inside the file, its span is shape x element size, spans neither
- * overlap nor leave holes, names are unique. Everything else is refused with one line naming file and tensor. */
+ * A file that opens is sound: every tensor lies inside the file, its span is shape x element size,
+ * spans neither overlap nor leave holes, names are unique. Everything else is refused with one line
+ * naming file and tensor. */
 #ifndef TERN_MODEL_SAFETENSORS_H
 #define TERN_MODEL_SAFETENSORS_H
 
@@ -14,7 +15,7 @@
 #include <stdint.h>
 
 #define SAFETENSORS_MAX_HEADER_BYTES (100u << 20)
-#define SAFETENSORS_MAX_DIMS 8
+#define SAFETENSORS_MAX_DIMS         8
 
 /* X(name in the file, bytes per element) */
 #define SAFETENSORS_DTYPES(X)                                                                      \
@@ -54,7 +55,8 @@ void safetensors_close(struct safetensors *st);
 const char *safetensors_path(const struct safetensors *st);
 uint64_t safetensors_file_bytes(const struct safetensors *st);
 size_t safetensors_count(const struct safetensors *st);
-const struct safetensors_tensor *safetensors_at(const struct safetensors *st, size_t i); /* in file order */
+const struct safetensors_tensor *safetensors_at(const struct safetensors *st,
+                                                size_t i); /* in file order */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *st, const char *name);
 const void *safetensors_data(const struct safetensors *st, const struct safetensors_tensor *t);
 /* Tells the kernel that a tensor is about to be read, or that its pages are done with. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two ways of running a step (plan.c, eager.c) get from forward.c: sizes, the checked batch, outputs, and
- * memory to carve buffers from. They share nothing else, so that comparing them means something. */
+/* What the two ways of running a step (plan.c, eager.c) get from forward.c: sizes, the checked
+ * batch, outputs, and memory to carve buffers from. They share nothing else, so that comparing them
+ * means something. */
 #ifndef TERN_MODEL_STEP_H
 #define TERN_MODEL_STEP_H
 
@@ -12,15 +13,15 @@
 struct forward_dims {
     const struct model_config *c;
     enum act_type act;
-    size_t elem;             /* bytes of an activation element */
+    size_t elem; /* bytes of an activation element */
     int n_workers;
     int max_rows, max_logits, max_seqs;
-    int max_parts;           /* attention partitions of the longest sequence */
-    int group;               /* query heads that share a KV head */
-    int q_width;             /* n_heads * head_dim */
-    int qkv_heads;           /* n_heads + 2 * n_kv_heads */
+    int max_parts;                    /* attention partitions of the longest sequence */
+    int group;                        /* query heads that share a KV head */
+    int q_width;                      /* n_heads * head_dim */
+    int qkv_heads;                    /* n_heads + 2 * n_kv_heads */
     size_t ld_hidden, ld_q, ld_inter; /* row strides of activations, elements */
-    float attn_scale;        /* head_dim ^ -1/2 */
+    float attn_scale;                 /* head_dim ^ -1/2 */
 };
 
 /* Hands out 64-byte aligned pieces of one allocation; without a base it only counts. */
@@ -40,10 +41,10 @@ static inline void *carve(struct carver *c, size_t n_bytes)
 struct step {
     const struct forward_batch *b;
     int n_rows, n_logits, n_hidden;
-    int32_t *block;          /* [max_rows] physical KV block of a row */
-    int32_t *slot;           /* [max_rows] position inside it */
-    int32_t *logit_row;      /* [max_logits] batch rows that want logits */
-    int32_t *hidden_row;     /* [max_rows] batch rows that want hidden states */
+    int32_t *block;      /* [max_rows] physical KV block of a row */
+    int32_t *slot;       /* [max_rows] position inside it */
+    int32_t *logit_row;  /* [max_logits] batch rows that want logits */
+    int32_t *hidden_row; /* [max_rows] batch rows that want hidden states */
 };
 
 struct plan;
@@ -61,10 +62,10 @@ struct forward {
     void *memory;
     size_t memory_bytes;
     struct step in;
-    float *logits;           /* [max_logits][logits_stride] */
+    float *logits; /* [max_logits][logits_stride] */
     size_t logits_stride;
-    void *hidden;            /* [max_rows][hidden_size] */
-    struct plan *plan;       /* one of the two */
+    void *hidden;      /* [max_rows][hidden_size] */
+    struct plan *plan; /* one of the two */
     struct eager *eager;
 };
 

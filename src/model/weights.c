@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing. All packed matrices live in one allocation on huge pages, in the order the forward pass reads them. The
- * checkpoint is packed group by group (a layer, the embedding, the head): while workers pack one group the kernel is
- * told to read the next, and the pages of a finished group are given back, so that resident memory ends at the packed
- * size. Inside a group workers take small ranges of tiles from a counter; where a tile ends up doesn't depend on who
- * packed it. The packed bytes are hashed in fixed chunks: the hash names the weights, whatever file layout they
- * came from. */
+/* Packing. All packed matrices live in one allocation on huge pages, in the order the forward pass
+ * reads them. The checkpoint is packed group by group (a layer, the embedding, the head): while
+ * workers pack one group the kernel is told to read the next, and the pages of a finished group are
+ * given back, so that resident memory ends at the packed size. Inside a group workers take small
+ * ranges of tiles from a counter; where a tile ends up doesn't depend on who packed it. The packed
+ * bytes are hashed in fixed chunks: the hash names the weights, whatever file layout they came
+ * from. */
 #include "model/weights.h"
 
 #include "base/hash.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TASK_BYTES (256u << 10)
+#define TASK_BYTES       (256u << 10)
 #define HASH_CHUNK_BYTES (4u << 20)
 
 /* One source matrix and where its tiles go. */
@@ -22,7 +23,7 @@ struct packing {
     const struct checkpoint_view *view;
     const struct weight *w;
     int tile_step, tile_offset;
-    const void *src;    /* the mapping, or an aligned copy */
+    const void *src; /* the mapping, or an aligned copy */
     void *copy;
     int tiles_per_task, first_task, n_tasks;
 };
@@ -40,7 +41,8 @@ static int round_tiles(int n)
     return (n + TILE_N - 1) / TILE_N * TILE_N;
 }
 
-static enum weight_format format_for(enum act_type act, const struct checkpoint_view *const *views, int n)
+static enum weight_format format_for(enum act_type act, const struct checkpoint_view *const *views,
+                                     int n)
 {
     if (act == ACT_BF16) {
         return WEIGHT_BF16;
@@ -59,8 +61,8 @@ static size_t place(struct weight *w, enum weight_format f, int n, int k, size_t
     return at + weight_packed_bytes(f, n, k);
 }
 
-int weights_plan(struct weights *w, const struct checkpoint *ck, const struct model_config *c, enum act_type act,
-                 struct err *e)
+int weights_plan(struct weights *w, const struct checkpoint *ck, const struct model_config *c,
+                 enum act_type act, struct err *e)
 {
     memset(w, 0, sizeof *w);
     w->n_layers = c->n_layers;
@@ -68,16 +70,18 @@ int weights_plan(struct weights *w, const struct checkpoint *ck, const struct mo
     if (w->layers == NULL) {
         return err_set(e, ERR_NOMEM, "out of memory");
     }
-    int hidden = c->hidden_size, q_rows = c->n_heads * c->head_dim, kv_rows = c->n_kv_heads * c->head_dim;
+    int hidden = c->hidden_size, q_rows = c->n_heads * c->head_dim,
+        kv_rows = c->n_kv_heads * c->head_dim;
     size_t at = 0;
     for (int i = 0; i < c->n_layers; i++) {
         const struct checkpoint_layer *l = &ck->layers[i];
         struct weights_layer *wl = &w->layers[i];
-        const struct checkpoint_view *qkv[] = {&l->q, &l->k, &l->v}, *o[] = {&l->o}, *gu[] = {&l->gate, &l->up},
-                                     *down[] = {&l->down};
+        const struct checkpoint_view *qkv[] = {&l->q, &l->k, &l->v}, *o[] = {&l->o},
+                                     *gu[] = {&l->gate, &l->up}, *down[] = {&l->down};
         at = place(&wl->qkv, format_for(act, qkv, 3), q_rows + 2 * kv_rows, hidden, at);
         at = place(&wl->o, format_for(act, o, 1), hidden, q_rows, at);
-        at = place(&wl->gate_up, format_for(act, gu, 2), 2 * round_tiles(c->intermediate_size), hidden, at);
+        at = place(&wl->gate_up, format_for(act, gu, 2), 2 * round_tiles(c->intermediate_size),
+                   hidden, at);
         at = place(&wl->down, format_for(act, down, 1), hidden, c->intermediate_size, at);
     }
     w->bytes_per_token = at;
@@ -116,8 +120,8 @@ static void set_addresses(struct weights *w, int tied)
     w->head.data = tied ? w->embed.data : at;
 }
 
-static int add_packing(struct group *g, const struct checkpoint_view *v, const struct weight *w, int step, int offset,
-                       struct err *e)
+static int add_packing(struct group *g, const struct checkpoint_view *v, const struct weight *w,
+                       int step, int offset, struct err *e)
 {
     struct packing *p = &g->p[g->n++];
     *p = (struct packing){.view = v, .w = w, .tile_step = step, .tile_offset = offset};
@@ -155,21 +159,24 @@ static void pack_tasks(void *arg, int worker, int n_workers)
         }
         const struct packing *p = &g->p[i];
         const struct checkpoint_view *v = p->view;
-        int tile0 = (task - p->first_task) * p->tiles_per_task, n_tiles = round_tiles(v->rows) / TILE_N;
+        int tile0 = (task - p->first_task) * p->tiles_per_task,
+            n_tiles = round_tiles(v->rows) / TILE_N;
         int tile1 = tile0 + p->tiles_per_task < n_tiles ? tile0 + p->tiles_per_task : n_tiles;
-        g->k->pack((void *)(uintptr_t)p->w->data, p->w->format, v->rows, v->cols, p->src, v->dtype, v->stride_row,
-                   v->stride_col, tile0, tile1, p->tile_step, p->tile_offset);
+        g->k->pack((void *)(uintptr_t)p->w->data, p->w->format, v->rows, v->cols, p->src, v->dtype,
+                   v->stride_row, v->stride_col, tile0, tile1, p->tile_step, p->tile_offset);
     }
 }
 
 /* Fills a group: layer 0 .. n_layers-1, then the embedding, then the head of an untied model. */
-static int fill_group(struct group *g, int index, const struct weights *w, const struct checkpoint *ck, struct err *e)
+static int fill_group(struct group *g, int index, const struct weights *w,
+                      const struct checkpoint *ck, struct err *e)
 {
     g->n = g->n_tasks = 0;
     atomic_store_explicit(&g->next, 0, memory_order_relaxed);
     if (index >= w->n_layers) {
         int is_embed = index == w->n_layers;
-        return add_packing(g, is_embed ? &ck->embed : &ck->head, is_embed ? &w->embed : &w->head, 1, 0, e);
+        return add_packing(g, is_embed ? &ck->embed : &ck->head, is_embed ? &w->embed : &w->head, 1,
+                           0, e);
     }
     const struct checkpoint_layer *l = &ck->layers[index];
     const struct weights_layer *wl = &w->layers[index];
@@ -182,15 +189,16 @@ static int fill_group(struct group *g, int index, const struct weights *w, const
     return rc < 0 ? rc : add_packing(g, &l->down, &wl->down, 1, 0, e);
 }
 
-static int pack_all(struct weights *w, const struct checkpoint *ck, int tied, const struct kernels *k,
-                    struct cpu_pool *pool, struct err *e)
+static int pack_all(struct weights *w, const struct checkpoint *ck, int tied,
+                    const struct kernels *k, struct cpu_pool *pool, struct err *e)
 {
     struct group g = {.k = k};
     int n_groups = w->n_layers + (tied ? 1 : 2), rc = 0;
     for (int i = 0; i < n_groups && rc == 0; i++) {
         rc = fill_group(&g, i, w, ck, e);
         if (rc == 0) {
-            const struct checkpoint_view *next = i + 1 < w->n_layers ? &ck->layers[i + 1].q : &ck->embed;
+            const struct checkpoint_view *next =
+                i + 1 < w->n_layers ? &ck->layers[i + 1].q : &ck->embed;
             safetensors_will_need(next->file, next->tensor);
             cpu_pool_run(pool, pack_tasks, &g);
         }
@@ -204,7 +212,8 @@ static int pack_all(struct weights *w, const struct checkpoint *ck, int tied, co
 
 static float half_to_float(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, fraction = h & 0x3ffu;
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u,
+             fraction = h & 0x3ffu;
     uint32_t bits;
     if (exponent == 0) {
         float f = (float)fraction * 0x1p-24f;
@@ -237,8 +246,8 @@ static void read_norm(float *out, const struct checkpoint_view *v, enum act_type
     }
 }
 
-static int read_norms(struct weights *w, const struct checkpoint *ck, const struct model_config *c, enum act_type act,
-                      struct err *e)
+static int read_norms(struct weights *w, const struct checkpoint *ck, const struct model_config *c,
+                      enum act_type act, struct err *e)
 {
     size_t n = (size_t)c->hidden_size;
     w->norms = malloc((2 * (size_t)c->n_layers + 1) * n * sizeof *w->norms);
@@ -273,10 +282,10 @@ static void hash_chunks(void *arg, int worker, int n_workers)
     }
 }
 
-/* What makes bits comparable: packed weights, norms, shapes, formats, and the order of operations ("chain": one fma
- * chain per output; every built level has it). */
-static int name_numerics(struct weights *w, const struct model_config *c, enum act_type act, struct cpu_pool *pool,
-                         struct err *e)
+/* What makes bits comparable: packed weights, norms, shapes, formats, and the order of operations
+ * ("chain": one fma chain per output; every built level has it). */
+static int name_numerics(struct weights *w, const struct model_config *c, enum act_type act,
+                         struct cpu_pool *pool, struct err *e)
 {
     size_t n = (w->memory_bytes + HASH_CHUNK_BYTES - 1) / HASH_CHUNK_BYTES;
     struct hash128 *chunks = calloc(n + 2, sizeof *chunks);
@@ -285,11 +294,13 @@ static int name_numerics(struct weights *w, const struct model_config *c, enum a
     }
     struct hashing h = {w->memory, w->memory_bytes, chunks};
     cpu_pool_run(pool, hash_chunks, &h);
-    chunks[n] = hash128(w->norms, (2 * (size_t)c->n_layers + 1) * (size_t)c->hidden_size * sizeof *w->norms, 0);
+    chunks[n] = hash128(
+        w->norms, (2 * (size_t)c->n_layers + 1) * (size_t)c->hidden_size * sizeof *w->norms, 0);
     char text[256];
-    int len = snprintf(text, sizeof text, "chain act=%d part=%d heads=%d/%d/%d eps=%a theta=%a ratio=%a tied=%d", (int)act,
-                       ATTN_PARTITION, c->n_heads, c->n_kv_heads, c->head_dim, (double)c->rms_norm_eps, c->rope_theta,
-                       c->compression_ratio, c->tied);
+    int len = snprintf(text, sizeof text,
+                       "chain act=%d part=%d heads=%d/%d/%d eps=%a theta=%a ratio=%a tied=%d",
+                       (int)act, ATTN_PARTITION, c->n_heads, c->n_kv_heads, c->head_dim,
+                       (double)c->rms_norm_eps, c->rope_theta, c->compression_ratio, c->tied);
     chunks[n + 1] = hash128(text, (size_t)len, 0);
     struct hash128 all = hash128(chunks, (n + 2) * sizeof *chunks, 0);
     snprintf(w->numerics_id, sizeof w->numerics_id, "%016llx%016llx", (unsigned long long)all.hi,
@@ -306,14 +317,17 @@ static void warn_other_head(const struct checkpoint *ck, const struct log *log)
     }
     size_t n = (size_t)(a->tensor->end - a->tensor->begin);
     if (a->dtype != b->dtype || memcmp(checkpoint_data(a), checkpoint_data(b), n) != 0) {
-        log_warning(log, "%s: tensor %s differs from %s, but tie_word_embeddings is true: the embedding is used",
-                    safetensors_path(b->file), b->tensor->name, a->tensor->name);
+        log_warning(
+            log,
+            "%s: tensor %s differs from %s, but tie_word_embeddings is true: the embedding is used",
+            safetensors_path(b->file), b->tensor->name, a->tensor->name);
     }
     safetensors_drop(b->file, b->tensor);
 }
 
-int weights_load(struct weights *w, const struct checkpoint *ck, const struct model_config *c, enum act_type act,
-                 const struct kernels *k, struct cpu_pool *pool, const struct log *log, struct err *e)
+int weights_load(struct weights *w, const struct checkpoint *ck, const struct model_config *c,
+                 enum act_type act, const struct kernels *k, struct cpu_pool *pool,
+                 const struct log *log, struct err *e)
 {
     if (c->tied) {
         warn_other_head(ck, log);

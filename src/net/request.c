@@ -308,9 +308,10 @@ static int status_of(llhttp_errno_t err, const char **reason)
     }
 }
 
-/* Looks for a header line that begins with a blank, a continuation of the line before. The parser would join the two, others
- * on the way read them as two or not at all: a folded Transfer-Encoding is a body that only some see. A line that
- * begins with a colon, a field without a name, is as doubtful. */
+/* Looks for a header line that begins with a blank, a continuation of the line before. The parser
+ * would join the two, others on the way read them as two or not at all: a folded Transfer-Encoding
+ * is a body that only some see. A line that begins with a colon, a field without a name, is as
+ * doubtful. */
 static int begins_badly(struct http_request *r, const char *data, size_t n)
 {
     for (size_t i = 0; i < n && !r->head_over; i++) {

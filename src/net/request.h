@@ -43,8 +43,9 @@ struct http_request {
     uint32_t value_at[HTTP_MAX_HEADERS];
     int n_headers;
     int in_name, in_value, in_trailer;
-    int line_bytes;        /* of the head line that is coming in; 0 at its start, -1 before the request line */
-    int head_over;         /* the blank line was seen */
+    int line_bytes; /* of the head line that is coming in; 0 at its start, -1 before the request
+                       line */
+    int head_over;  /* the blank line was seen */
     struct buf body;
     int keep_alive;     /* what the client allows; set when complete */
     int wants_continue; /* Expect: 100-continue, and a body is to come */

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How it is fast without changing a result:
  *
- * - Symbols are numbers. A character that has no piece of its own but occurs inside pieces gets a virtual id
- *   (>= n_pieces), so that every split of every piece into two symbols is one entry (left, right) -> merged
- *   of a hash table; the text is never hashed while encoding.
- * - A merge can only join two neighbouring characters that are neighbours inside some piece. Where two
- *   characters are never neighbours in the vocabulary (a Bloom filter of all such pairs answers; a false yes
- *   only makes a chunk longer), the text falls into chunks that cannot influence each other.
- * - Short chunks are merged by scanning for the best pair; long ones (a megabyte of one letter) with a heap and
- *   a linked list, n log n.
+ * - Symbols are numbers. A character that has no piece of its own but occurs inside pieces gets a
+ * virtual id
+ *   (>= n_pieces), so that every split of every piece into two symbols is one entry (left, right)
+ * -> merged of a hash table; the text is never hashed while encoding.
+ * - A merge can only join two neighbouring characters that are neighbours inside some piece. Where
+ * two characters are never neighbours in the vocabulary (a Bloom filter of all such pairs answers;
+ * a false yes only makes a chunk longer), the text falls into chunks that cannot influence each
+ * other.
+ * - Short chunks are merged by scanning for the best pair; long ones (a megabyte of one letter)
+ * with a heap and a linked list, n log n.
  *
- * Merges of SentencePiece's UNUSED pieces are undone at the end by remembering the last pair that was seen for
- * each; that order is global, so models with UNUSED pieces are encoded as one chunk. */
+ * Merges of SentencePiece's UNUSED pieces are undone at the end by remembering the last pair that
+ * was seen for each; that order is global, so models with UNUSED pieces are encoded as one chunk.
+ */
 #include "text/bpe.h"
 
 #include "base/hash.h"
@@ -23,7 +26,7 @@
 
 #define SCAN_MAX 40 /* longest chunk, in symbols, merged by scanning */
 #define WORD_SEP 0x2581u
-#define NO_RANK INT32_MAX
+#define NO_RANK  INT32_MAX
 
 struct pair {
     int32_t left, right; /* left < 0: free */
@@ -32,17 +35,17 @@ struct pair {
 
 struct bpe {
     const struct spm *m;
-    int32_t *page;          // [0x1100] start of a page of 256 ids in `chars`, by code point / 256
-    int32_t *chars;         // pages; -1 = character unknown to the vocabulary
+    int32_t *page;  // [0x1100] start of a page of 256 ids in `chars`, by code point / 256
+    int32_t *chars; // pages; -1 = character unknown to the vocabulary
     size_t n_chars, cap_chars;
-    uint32_t *virt_cp;      // [n_virtual] code point of virtual id n_pieces + i
+    uint32_t *virt_cp; // [n_virtual] code point of virtual id n_pieces + i
     int32_t n_virtual, cap_virtual;
     struct pair *pairs;
     uint64_t pair_mask, n_pairs;
     uint64_t seed;
-    uint64_t *neighbours;   // Bloom filter over (left char id, right char id)
+    uint64_t *neighbours; // Bloom filter over (left char id, right char id)
     uint64_t neighbour_mask;
-    int32_t *rank;          // [n_pieces] position in the order of descending score; equal scores share it
+    int32_t *rank; // [n_pieces] position in the order of descending score; equal scores share it
     struct trie user_defined;
     int n_user_defined;
 };
@@ -114,7 +117,8 @@ static int build_chars(struct bpe *b)
     for (int id = 0; id < m->n_pieces; id++) {
         const struct spm_piece *p = &m->pieces[id];
         uint32_t cp;
-        if (is_text_piece(p) && utf8_decode(p->text, p->n_bytes, &cp) == p->n_bytes && set_char(b, cp, id)) {
+        if (is_text_piece(p) && utf8_decode(p->text, p->n_bytes, &cp) == p->n_bytes &&
+            set_char(b, cp, id)) {
             return ERR_NOMEM;
         }
     }
@@ -202,8 +206,8 @@ static int are_neighbours(const struct bpe *b, int32_t left, int32_t right)
     return (int)(b->neighbours[h >> 6] >> (h & 63) & 1);
 }
 
-/* Symbol id of a part of a piece: a single character, or a piece that merges can have made. A user-defined
- * piece is neither: it never merges. */
+/* Symbol id of a part of a piece: a single character, or a piece that merges can have made. A
+ * user-defined piece is neither: it never merges. */
 static int32_t part_id(const struct bpe *b, const char *s, size_t n)
 {
     uint32_t cp;
@@ -364,7 +368,8 @@ static int emit_bytes(const struct bpe *b, const char *s, size_t n, struct token
 }
 
 /* A virtual id or an UNUSED piece has no place in the output: undo until there is one. */
-static int emit_symbol(const struct bpe *b, const struct bpe_scratch *s, int32_t id, struct token_ids *out)
+static int emit_symbol(const struct bpe *b, const struct bpe_scratch *s, int32_t id,
+                       struct token_ids *out)
 {
     if (id >= b->m->n_pieces) {
         char c[4];
@@ -389,7 +394,8 @@ static int emit_sym(const struct bpe *b, const struct bpe_scratch *s, const stru
 
 /* ---- merging one chunk ---- */
 
-static const struct pair *look(const struct bpe *b, struct bpe_scratch *s, int32_t left, int32_t right)
+static const struct pair *look(const struct bpe *b, struct bpe_scratch *s, int32_t left,
+                               int32_t right)
 {
     const struct pair *p = find_pair(b, left, right);
     if (p && s->made_from && b->m->pieces[p->merged].type == SPM_UNUSED) {
@@ -463,7 +469,8 @@ static void push(struct bpe_scratch *s, struct cand c)
     s->heap[i] = c;
 }
 
-static int candidate(const struct bpe *b, struct bpe_scratch *s, int32_t left, int32_t right, struct cand *c)
+static int candidate(const struct bpe *b, struct bpe_scratch *s, int32_t left, int32_t right,
+                     struct cand *c)
 {
     if (left < 0 || right < 0) {
         return 0;
@@ -587,8 +594,8 @@ static uint32_t next_char(const char *s, size_t *len)
         return (uint32_t)(p[0] & 0x0f) << 12 | (uint32_t)(p[1] & 0x3f) << 6 | (p[2] & 0x3f);
     }
     *len = 4;
-    return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3f) << 12 | (uint32_t)(p[2] & 0x3f) << 6 |
-           (p[3] & 0x3f);
+    return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3f) << 12 |
+           (uint32_t)(p[2] & 0x3f) << 6 | (p[3] & 0x3f);
 }
 
 static int add_sym(struct bpe_scratch *s, struct sym y)
@@ -620,7 +627,8 @@ int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *text, siz
     s->call++;
     for (size_t i = 0, len = 0; i < n_bytes && !r; i += len) {
         uint8_t c = text[i] == ' ' ? 0xe2 : (uint8_t)text[i];
-        int32_t id = b->n_user_defined && first[c] ? match_user_defined(b, text + i, n_bytes - i, &len) : -1;
+        int32_t id =
+            b->n_user_defined && first[c] ? match_user_defined(b, text + i, n_bytes - i, &len) : -1;
         if (id >= 0) { /* frozen: nothing merges with it, so it is a chunk of its own */
             r = s->made_from ? 0 : flush(b, s, out);
             before = -1;
@@ -639,7 +647,8 @@ int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *text, siz
         }
         before = id;
         if (!r) {
-            r = add_sym(s, (struct sym){.id = id, .n_bytes = space ? 3 : (uint32_t)len,
+            r = add_sym(s, (struct sym){.id = id,
+                                        .n_bytes = space ? 3 : (uint32_t)len,
                                         .text = space ? sep : text + i});
         }
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Byte-pair encoding exactly as SentencePiece does it: user-defined pieces first (longest match, never merged),
- * then the adjacent pair whose piece has the best score, leftmost on ties, until nothing merges; characters
- * without a piece become byte pieces. */
+/* Byte-pair encoding exactly as SentencePiece does it: user-defined pieces first (longest match,
+ * never merged), then the adjacent pair whose piece has the best score, leftmost on ties, until
+ * nothing merges; characters without a piece become byte pieces. */
 #ifndef TERN_TEXT_BPE_H
 #define TERN_TEXT_BPE_H
 

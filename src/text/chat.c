@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages -> prompt. The template is the model's own Jinja: --chat-template, then chat_template.jinja, then the
- * "chat_template" of tokenizer_config.json, then the ERNIE template below. Messages are handed to it as they came,
- * except that content is always a string (or, for templates that walk over parts, a list of parts) and that the
- * arguments of tool calls are objects.
+/* Messages -> prompt. The template is the model's own Jinja: --chat-template, then
+ * chat_template.jinja, then the "chat_template" of tokenizer_config.json, then the ERNIE template
+ * below. Messages are handed to it as they came, except that content is always a string (or, for
+ * templates that walk over parts, a list of parts) and that the arguments of tool calls are
+ * objects.
  *
- * The named tokens of the tokenizer (cls_token, sep_token, …) count as written by the template; everything that a
- * request brings counts as data, and no byte of it can become part of a special token. */
+ * The named tokens of the tokenizer (cls_token, sep_token, …) count as written by the template;
+ * everything that a request brings counts as data, and no byte of it can become part of a special
+ * token. */
 #include "text/chat.h"
 
 #include "text/jinja.h"
@@ -13,10 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONFIG_BYTES_MAX ((size_t)64 << 20)
+#define CONFIG_BYTES_MAX    ((size_t)64 << 20)
 #define ARGUMENTS_DEPTH_MAX 64
 
-/* What ERNIE-4.5 text models (not the Thinking ones) expect, for checkpoints that ship no template. */
+/* What ERNIE-4.5 text models (not the Thinking ones) expect, for checkpoints that ship no template.
+ */
 static const char ernie_template[] =
     "{%- set begin = cls_token if cls_token is defined else '<|begin_of_sentence|>' -%}\n"
     "{%- set end = sep_token if sep_token is defined else '<|end_of_sentence|>' -%}\n"
@@ -88,7 +91,8 @@ static int from_config(char **out, const char *path, struct err *e)
         *out = strlen(s) == n ? strdup(s) : NULL;
         r = *out ? 0 : err_set(e, ERR_FORMAT, "%s: chat_template cannot be read", path);
     } else if (json_type(v) != JSON_NULL) {
-        r = err_set(e, ERR_FORMAT, "%s: chat_template is neither a string nor a list with a \"default\"", path);
+        r = err_set(e, ERR_FORMAT,
+                    "%s: chat_template is neither a string nor a list with a \"default\"", path);
     }
     json_free(doc);
     return r;
@@ -101,13 +105,15 @@ static int from_override(char **out, const char *override, struct err *e)
         return r;
     }
     if (!strpbrk(override, "{}\n")) {
-        return err_set(e, ERR_NOT_FOUND, "chat template %s: no such file, and it is no Jinja text either", override);
+        return err_set(e, ERR_NOT_FOUND,
+                       "chat template %s: no such file, and it is no Jinja text either", override);
     }
     *out = strdup(override);
     return *out ? 0 : err_set(e, ERR_NOMEM, "chat template: out of memory");
 }
 
-static int find_source(struct chat_template *c, const char *dir, const char *override, struct err *e)
+static int find_source(struct chat_template *c, const char *dir, const char *override,
+                       struct err *e)
 {
     struct buf jinja, config;
     int r = 0;
@@ -215,7 +221,8 @@ static const char *part_text(struct render *x, const struct json *part, size_t *
         if (!strcmp(s, text_types[i])) {
             text = json_get(part, strcmp(s, "refusal") ? "text" : "refusal");
             if (json_type(text) != JSON_STRING) {
-                err_set(x->e, ERR_INVALID, "messages[%zu].content: a part of type '%s' needs its text", x->at, s);
+                err_set(x->e, ERR_INVALID,
+                        "messages[%zu].content: a part of type '%s' needs its text", x->at, s);
                 return NULL;
             }
             return json_string(text, n);
@@ -284,7 +291,8 @@ static int content(struct render *x, const struct json *v, struct jval *out)
     case JSON_NULL:
         break;
     default:
-        return err_set(x->e, ERR_INVALID, "messages[%zu].content: expected a string or a list of parts", x->at);
+        return err_set(x->e, ERR_INVALID,
+                       "messages[%zu].content: expected a string or a list of parts", x->at);
     }
     buf_clear(&x->final);
     buf_append(&x->final, s, n);
@@ -308,7 +316,9 @@ static int arguments(struct render *x, const struct json *v, struct jval *out)
     }
     struct err why = {0};
     if (json_parse(&doc, s, n, ARGUMENTS_DEPTH_MAX, &why)) {
-        return err_set(x->e, ERR_INVALID, "messages[%zu].tool_calls: function.arguments is not JSON: %s", x->at, why.text);
+        return err_set(x->e, ERR_INVALID,
+                       "messages[%zu].tool_calls: function.arguments is not JSON: %s", x->at,
+                       why.text);
     }
     *out = jinja_from_json(x->run, doc, 1);
     json_free(doc);
@@ -317,7 +327,8 @@ static int arguments(struct render *x, const struct json *v, struct jval *out)
 
 /* A copy of an object in which the value of `key` is replaced by what `make` makes of it. */
 static int with_key(struct render *x, const struct json *v, const char *key,
-                    int (*make)(struct render *, const struct json *, struct jval *), struct jval *out)
+                    int (*make)(struct render *, const struct json *, struct jval *),
+                    struct jval *out)
 {
     size_t it = 0, n;
     const char *k;
@@ -359,7 +370,8 @@ static int tool_calls(struct render *x, const struct json *v, struct jval *out)
     for (size_t i = 0; i < json_length(v); i++) {
         struct jval call;
         if (json_type(json_at(v, i)) != JSON_OBJECT) {
-            return err_set(x->e, ERR_INVALID, "messages[%zu].tool_calls[%zu]: expected an object", x->at, i);
+            return err_set(x->e, ERR_INVALID, "messages[%zu].tool_calls[%zu]: expected an object",
+                           x->at, i);
         }
         if (with_key(x, json_at(v, i), "function", call_function, &call)) {
             return ERR_INVALID;
@@ -379,7 +391,8 @@ static int message(struct render *x, const struct json *v, struct jval *out)
         return err_set(x->e, ERR_INVALID, "messages[%zu]: expected an object", x->at);
     }
     if (json_type(json_get(v, "role")) != JSON_STRING) {
-        return err_set(x->e, ERR_INVALID, "messages[%zu]: field 'role' is missing or not a string", x->at);
+        return err_set(x->e, ERR_INVALID, "messages[%zu]: field 'role' is missing or not a string",
+                       x->at);
     }
     *out = jinja_dict(x->run);
     while (json_next(v, &it, &key, &n, &item)) {
@@ -402,7 +415,8 @@ static int message(struct render *x, const struct json *v, struct jval *out)
     return 0;
 }
 
-static int set_variables(struct render *x, const struct json *messages, const struct chat_render_options *o)
+static int set_variables(struct render *x, const struct json *messages,
+                         const struct chat_render_options *o)
 {
     size_t it = 0, n;
     const char *key, *value;
@@ -428,7 +442,8 @@ static int set_variables(struct render *x, const struct json *messages, const st
         }
     }
     jinja_run_set(x->run, "messages", list);
-    if (!json_get(o ? o->kwargs : NULL, "tools") || o->tools) { /* none, not undefined, when there are none */
+    if (!json_get(o ? o->kwargs : NULL, "tools") ||
+        o->tools) { /* none, not undefined, when there are none */
         jinja_run_set(x->run, "tools", jinja_from_json(x->run, o ? o->tools : NULL, 0));
     }
     if (!json_get(o ? o->kwargs : NULL, "documents") || o->documents) {
@@ -440,8 +455,8 @@ static int set_variables(struct render *x, const struct json *messages, const st
     return 0;
 }
 
-/* Cuts the text behind the last message's content: its last place among the bytes that are data. Blanks at its end
- * stay when the template kept them. */
+/* Cuts the text behind the last message's content: its last place among the bytes that are data.
+ * Blanks at its end stay when the template kept them. */
 static int cut_after_final(struct render *x, size_t start, struct buf *text, struct buf *marks)
 {
     const char *s = x->final.data ? x->final.data : "";
@@ -450,7 +465,8 @@ static int cut_after_final(struct render *x, size_t start, struct buf *text, str
     size_t core = n - lead - unicode_trailing_space(s + lead, n - lead);
     s += lead;
     if (core == 0) {
-        return err_set(x->e, ERR_INVALID, "continue_final_message is set but the final message has no text");
+        return err_set(x->e, ERR_INVALID,
+                       "continue_final_message is set but the final message has no text");
     }
     for (size_t i = text->len - start >= core ? text->len - core + 1 : start; i-- > start;) {
         if (marks->data[i] || text->data[i] != s[0] || memcmp(text->data + i, s, core) ||
@@ -458,19 +474,22 @@ static int cut_after_final(struct render *x, size_t start, struct buf *text, str
             continue;
         }
         size_t whole = n - lead;
-        if (text->len - i >= whole && !memcmp(text->data + i, s, whole) && !memchr(marks->data + i, 1, whole)) {
+        if (text->len - i >= whole && !memcmp(text->data + i, s, whole) &&
+            !memchr(marks->data + i, 1, whole)) {
             core = whole;
         }
         text->len = marks->len = i + core;
         text->data[text->len] = 0;
         return 0;
     }
-    return err_set(x->e, ERR_INVALID, "continue_final_message is set but the final message does not appear in the "
-                                      "chat after applying the chat template");
+    return err_set(x->e, ERR_INVALID,
+                   "continue_final_message is set but the final message does not appear in the "
+                   "chat after applying the chat template");
 }
 
-int chat_render(const struct chat_template *c, const struct json *messages, const struct chat_render_options *o,
-                struct buf *text, struct buf *marks, struct err *e)
+int chat_render(const struct chat_template *c, const struct json *messages,
+                const struct chat_render_options *o, struct buf *text, struct buf *marks,
+                struct err *e)
 {
     struct err local = {0};
     struct render x = {.c = c, .e = e ? e : &local};
@@ -505,8 +524,9 @@ int chat_render(const struct chat_template *c, const struct json *messages, cons
     return r;
 }
 
-int chat_encode(const struct chat_template *c, const struct json *messages, const struct chat_render_options *o,
-                struct token_ids *out, struct buf *text, struct err *e)
+int chat_encode(const struct chat_template *c, const struct json *messages,
+                const struct chat_render_options *o, struct token_ids *out, struct buf *text,
+                struct err *e)
 {
     struct buf own, marks;
     struct buf *b = text ? text : &own;
@@ -515,8 +535,8 @@ int chat_encode(const struct chat_template *c, const struct json *messages, cons
     buf_init(&marks);
     int r = chat_render(c, messages, o, b, &marks, e);
     if (!r) {
-        r = tokenizer_encode_marked(c->t, b->data ? b->data + start : "", (const uint8_t *)marks.data, b->len - start,
-                                    out, e);
+        r = tokenizer_encode_marked(c->t, b->data ? b->data + start : "",
+                                    (const uint8_t *)marks.data, b->len - start, out, e);
     }
     buf_fini(&own);
     buf_fini(&marks);

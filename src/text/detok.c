@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Token ids -> text, whole or one id at a time. Byte pieces are collected until they make a character; a byte
- * that can no longer become part of one turns into one U+FFFD at once, as SentencePiece has it. Whatever is
- * not a byte piece ends the run. Ids without a string decode to nothing. */
+/* Token ids -> text, whole or one id at a time. Byte pieces are collected until they make a
+ * character; a byte that can no longer become part of one turns into one U+FFFD at once, as
+ * SentencePiece has it. Whatever is not a byte piece ends the run. Ids without a string decode to
+ * nothing. */
 #include "base/buf.h"
 #include "base/utf8.h"
 #include "text/tokenizer.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks the syntax tree: expressions to values, statements to output. One C function per form; every node costs a
- * step, every byte copied or compared is charged (jwork), so that no template can run away with a request. */
+/* Walks the syntax tree: expressions to values, statements to output. One C function per form;
+ * every node costs a step, every byte copied or compared is charged (jwork), so that no template
+ * can run away with a request. */
 #include "text/jinja_int.h"
 
 #include "base/utf8.h"
@@ -69,12 +70,14 @@ static int eval_name(struct jinja_run *r, const char *name, struct jval *out)
 
 /* ---- attributes and items ---- */
 
-static int loop_attribute(struct jinja_run *r, const struct jobject *o, const char *name, struct jval *out)
+static int loop_attribute(struct jinja_run *r, const struct jobject *o, const char *name,
+                          struct jval *out)
 {
     int64_t i = (int64_t)o->index, n = (int64_t)o->items->n;
-    static const char *const names[] = {"index", "index0", "revindex", "revindex0", "first", "last", "length", "depth",
-                                        "depth0"};
-    const int64_t values[] = {i + 1, i, n - i, n - i - 1, i == 0, i == n - 1, n, o->depth, o->depth - 1};
+    static const char *const names[] = {"index", "index0", "revindex", "revindex0", "first",
+                                        "last",  "length", "depth",    "depth0"};
+    const int64_t values[] = {i + 1,      i, n - i,    n - i - 1,   i == 0,
+                              i == n - 1, n, o->depth, o->depth - 1};
     for (size_t k = 0; k < sizeof(values) / sizeof(*values); k++) {
         if (!strcmp(name, names[k])) {
             *out = k == 4 || k == 5 ? jinja_bool((int)values[k]) : jint(values[k]);
@@ -92,8 +95,8 @@ static int loop_attribute(struct jinja_run *r, const struct jobject *o, const ch
 static struct jval no_attribute(struct jinja_run *r, struct jval v, const char *name, int is_string)
 {
     return jundefined(r, "'%s%s' has no %s %s%s%s", v.kind == J_NONE ? "None" : jtype(v),
-                      v.kind == J_NONE ? "" : " object", is_string ? "attribute" : "element", is_string ? "'" : "", name,
-                      is_string ? "'" : "");
+                      v.kind == J_NONE ? "" : " object", is_string ? "attribute" : "element",
+                      is_string ? "'" : "", name, is_string ? "'" : "");
 }
 
 /* Methods and loop attributes; 1 when there is one. */
@@ -159,7 +162,8 @@ int jgetitem(struct jinja_run *r, struct jval v, struct jval key, struct jval *o
             *out = *item;
             return jwork(r, 1);
         }
-    } else if ((v.kind == J_LIST || v.kind == J_TUPLE) && (key.kind == J_INT || key.kind == J_BOOL)) {
+    } else if ((v.kind == J_LIST || v.kind == J_TUPLE) &&
+               (key.kind == J_INT || key.kind == J_BOOL)) {
         int64_t n = (int64_t)v.u.list->n, i = key.u.i < 0 ? key.u.i + n : key.u.i;
         if (i >= 0 && i < n) {
             *out = v.u.list->v[i];
@@ -224,7 +228,8 @@ static int slice_bounds(struct jinja_run *r, const struct jval part[3], int64_t 
     return 0;
 }
 
-static int slice_string(struct jinja_run *r, const struct jstr *s, const struct jval part[3], struct jval *out)
+static int slice_string(struct jinja_run *r, const struct jstr *s, const struct jval part[3],
+                        struct jval *out)
 {
     int64_t b[3];
     struct jval chars;
@@ -367,7 +372,9 @@ static int float_op(struct jinja_run *r, enum jop op, double a, double b, struct
 {
     double v;
     if ((op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD) && b == 0) {
-        return jfail(r, op == OP_MOD ? "float modulo" : op == OP_DIV ? "float division by zero" : "float floor division by zero");
+        return jfail(r, op == OP_MOD   ? "float modulo"
+                        : op == OP_DIV ? "float division by zero"
+                                       : "float floor division by zero");
     }
     switch (op) {
     case OP_ADD:
@@ -466,14 +473,16 @@ static int concat(struct jinja_run *r, struct jval a, struct jval b, struct jval
 
 static int binary(struct jinja_run *r, enum jop op, struct jval a, struct jval b, struct jval *out)
 {
-    static const char *const names[] = {[OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/",
-                                        [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "** or pow()"};
+    static const char *const names[] = {
+        [OP_ADD] = "+",       [OP_SUB] = "-", [OP_MUL] = "*",          [OP_DIV] = "/",
+        [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "** or pow()"};
     if (a.kind == J_UNDEFINED || b.kind == J_UNDEFINED) {
         return jundefined_error(r, a.kind == J_UNDEFINED ? a : b);
     }
     if (is_number(a) && is_number(b)) {
-        return a.kind == J_FLOAT || b.kind == J_FLOAT ? float_op(r, op, as_double(a), as_double(b), out)
-                                                      : int_op(r, op, a.u.i, b.u.i, out);
+        return a.kind == J_FLOAT || b.kind == J_FLOAT
+                   ? float_op(r, op, as_double(a), as_double(b), out)
+                   : int_op(r, op, a.u.i, b.u.i, out);
     }
     int a_seq = a.kind == J_STR || a.kind == J_LIST || a.kind == J_TUPLE;
     int b_seq = b.kind == J_STR || b.kind == J_LIST || b.kind == J_TUPLE;
@@ -492,7 +501,8 @@ static int binary(struct jinja_run *r, enum jop op, struct jval a, struct jval b
     if (op == OP_MOD && a.kind == J_STR) {
         return jfail(r, "formatting with %% is not supported");
     }
-    return jfail(r, "unsupported operand type(s) for %s: '%s' and '%s'", names[op], jtype(a), jtype(b));
+    return jfail(r, "unsupported operand type(s) for %s: '%s' and '%s'", names[op], jtype(a),
+                 jtype(b));
 }
 
 int jcontains(struct jinja_run *r, struct jval item, struct jval in, int *out)
@@ -601,7 +611,8 @@ static int negate(struct jinja_run *r, const struct jnode *n, struct jval *out)
         return jundefined_error(r, v);
     }
     if (!is_number(v)) {
-        return jfail(r, "bad operand type for unary %c: '%s'", n->type == N_NEG ? '-' : '+', jtype(v));
+        return jfail(r, "bad operand type for unary %c: '%s'", n->type == N_NEG ? '-' : '+',
+                     jtype(v));
     }
     if (v.kind == J_FLOAT) {
         *out = jfloat(n->type == N_NEG ? -v.u.f : v.u.f);
@@ -642,7 +653,8 @@ static int eval_args(struct jinja_run *r, const struct jnode *n, struct jargs *a
     return 0;
 }
 
-static int bind_macro(struct jinja_run *r, const struct jnode *m, const struct jargs *a, struct jscope *scope)
+static int bind_macro(struct jinja_run *r, const struct jnode *m, const struct jargs *a,
+                      struct jscope *scope)
 {
     if (a->n > m->n) {
         return jfail(r, "macro '%s' takes not more than %zu argument(s)", m->name, m->n);
@@ -682,7 +694,8 @@ static int bind_macro(struct jinja_run *r, const struct jnode *m, const struct j
     return 0;
 }
 
-static int call_macro(struct jinja_run *r, const struct jobject *o, const struct jargs *a, struct jval *out)
+static int call_macro(struct jinja_run *r, const struct jobject *o, const struct jargs *a,
+                      struct jval *out)
 {
     const struct jnode *m = o->node;
     struct jscope *saved = r->scope;
@@ -799,8 +812,10 @@ static int eval_condition(struct jinja_run *r, const struct jnode *n, struct jva
     if (n->c) {
         return eval(r, n->c, out);
     }
-    *out = jundefined(r, "the inline if-expression on line %d evaluated to false and no else section was defined.",
-                      n->line);
+    *out = jundefined(
+        r,
+        "the inline if-expression on line %d evaluated to false and no else section was defined.",
+        n->line);
     return 0;
 }
 
@@ -892,7 +907,8 @@ static int emit(struct jinja_run *r, const struct jstr *s)
     return 0;
 }
 
-static int assign(struct jinja_run *r, struct jscope *scope, const struct jnode *target, struct jval v)
+static int assign(struct jinja_run *r, struct jscope *scope, const struct jnode *target,
+                  struct jval v)
 {
     if (target->type == N_NAME) {
         return set_name(r, scope, target->name, v);
@@ -911,7 +927,8 @@ static int assign(struct jinja_run *r, struct jscope *scope, const struct jnode 
     }
     if (l->n != target->n) {
         return l->n > target->n ? jfail(r, "too many values to unpack (expected %zu)", target->n)
-                                : jfail(r, "not enough values to unpack (expected %zu, got %zu)", target->n, l->n);
+                                : jfail(r, "not enough values to unpack (expected %zu, got %zu)",
+                                        target->n, l->n);
     }
     for (size_t i = 0; i < target->n; i++) {
         if (assign(r, scope, target->list[i], l->v[i])) {
@@ -1004,7 +1021,8 @@ static int capture(struct jinja_run *r, const struct jnode *n, struct jval *out)
 }
 
 /* Filters of a set block: their innermost operand stands for the caught text. */
-static int apply_filters(struct jinja_run *r, const struct jnode *n, struct jval text, struct jval *out)
+static int apply_filters(struct jinja_run *r, const struct jnode *n, struct jval text,
+                         struct jval *out)
 {
     struct jargs a;
     if (n->type != N_FILTER) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Filters and tests. Each has a row that names its parameters, so that wrong arguments are found when the template is
- * parsed; values are given by position or by name. */
+/* Filters and tests. Each has a row that names its parameters, so that wrong arguments are found
+ * when the template is parsed; values are given by position or by name. */
 #include "text/jinja_int.h"
 
 #include "base/utf8.h"
@@ -47,7 +47,7 @@ enum filter {
 };
 
 #define PARAMS_MAX 5
-#define OPEN_ARGS 99 /* map, select and the like: the rest belongs to an inner filter or test */
+#define OPEN_ARGS  99 /* map, select and the like: the rest belongs to an inner filter or test */
 
 struct filter_row {
     const char *name;
@@ -98,7 +98,8 @@ static const struct filter_row filters[] = {
 
 int jfilter_id(const char *name, const char **refusal)
 {
-    static const char *const escaping[] = {"e", "escape", "forceescape", "urlize", "xmlattr", "striptags"};
+    static const char *const escaping[] = {"e",      "escape",  "forceescape",
+                                           "urlize", "xmlattr", "striptags"};
     for (int i = 0; i < N_FILTERS; i++) {
         if (!strcmp(filters[i].name, name)) {
             return i;
@@ -138,7 +139,8 @@ const char *jfilter_check(int id, size_t n_args, const struct jkwarg *kw, size_t
 }
 
 /* Arguments by parameter; v[i].kind stays J_UNDEFINED with u.object NULL where none was given. */
-static void bind(const struct filter_row *f, const struct jargs *a, struct jval v[PARAMS_MAX], int given[PARAMS_MAX])
+static void bind(const struct filter_row *f, const struct jargs *a, struct jval v[PARAMS_MAX],
+                 int given[PARAMS_MAX])
 {
     memset(v, 0, PARAMS_MAX * sizeof(*v));
     memset(given, 0, PARAMS_MAX * sizeof(*given));
@@ -194,8 +196,8 @@ struct keyed {
     struct jval key, value;
 };
 
-static int make_keys(struct jinja_run *r, const struct jlist *l, struct jval attribute, int has_attribute,
-                     int case_sensitive, struct keyed **out)
+static int make_keys(struct jinja_run *r, const struct jlist *l, struct jval attribute,
+                     int has_attribute, int case_sensitive, struct keyed **out)
 {
     struct keyed *k = jalloc(r, (l->n + 1) * 2 * sizeof(*k)); /* the second half is for merging */
     if (!k) {
@@ -203,7 +205,8 @@ static int make_keys(struct jinja_run *r, const struct jlist *l, struct jval att
     }
     for (size_t i = 0; i < l->n; i++) {
         struct jval v = l->v[i];
-        if ((has_attribute && follow(r, v, attribute, &v)) || lowered(r, v, case_sensitive, &k[i].key)) {
+        if ((has_attribute && follow(r, v, attribute, &v)) ||
+            lowered(r, v, case_sensitive, &k[i].key)) {
             return ERR_INVALID;
         }
         k[i].value = l->v[i];
@@ -218,12 +221,14 @@ static int sort_keyed(struct jinja_run *r, struct keyed *k, size_t n, int revers
     struct keyed *tmp = k + n + 1;
     for (size_t width = 1; width < n; width *= 2) {
         for (size_t lo = 0; lo < n; lo += 2 * width) {
-            size_t mid = lo + width < n ? lo + width : n, hi = lo + 2 * width < n ? lo + 2 * width : n;
+            size_t mid = lo + width < n ? lo + width : n,
+                   hi = lo + 2 * width < n ? lo + 2 * width : n;
             size_t i = lo, j = mid, o = lo;
             while (i < mid || j < hi) {
                 int take_right = i == mid;
                 if (i < mid && j < hi &&
-                    jless(r, reverse ? k[i].key : k[j].key, reverse ? k[j].key : k[i].key, "<", &take_right)) {
+                    jless(r, reverse ? k[i].key : k[j].key, reverse ? k[j].key : k[i].key, "<",
+                          &take_right)) {
                     return ERR_INVALID;
                 }
                 tmp[o++] = take_right ? k[j++] : k[i++];
@@ -251,13 +256,14 @@ static int list_of(struct jinja_run *r, const struct keyed *k, size_t n, struct 
 static int parse_int(const struct jstr *s, int base, int64_t *out)
 {
     char text[80];
-    size_t k = 0, i = unicode_leading_space(s->s, s->n), end = s->n - unicode_trailing_space(s->s + i, s->n - i);
+    size_t k = 0, i = unicode_leading_space(s->s, s->n),
+           end = s->n - unicode_trailing_space(s->s + i, s->n - i);
     if (end <= i || end - i >= sizeof(text)) {
         return -1;
     }
     for (size_t j = i; j < end; j++) {
-        if (s->s[j] == '_' && j > i && j + 1 < end && s->s[j + 1] != '_' && s->s[j - 1] != '_' && s->s[j - 1] != '+' &&
-            s->s[j - 1] != '-') {
+        if (s->s[j] == '_' && j > i && j + 1 < end && s->s[j + 1] != '_' && s->s[j - 1] != '_' &&
+            s->s[j - 1] != '+' && s->s[j - 1] != '-') {
             continue;
         }
         text[k++] = s->s[j];
@@ -265,7 +271,8 @@ static int parse_int(const struct jstr *s, int base, int64_t *out)
     text[k] = 0;
     char *stop;
     char first = text[text[0] == '-' || text[0] == '+'];
-    if (!((first >= '0' && first <= '9') || (first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z')) ||
+    if (!((first >= '0' && first <= '9') || (first >= 'a' && first <= 'z') ||
+          (first >= 'A' && first <= 'Z')) ||
         strchr(text, '.')) {
         return -1;
     }
@@ -277,7 +284,8 @@ static int parse_int(const struct jstr *s, int base, int64_t *out)
 static int parse_float(const struct jstr *s, double *out)
 {
     char text[80];
-    size_t i = unicode_leading_space(s->s, s->n), n = s->n - i - unicode_trailing_space(s->s + i, s->n - i);
+    size_t i = unicode_leading_space(s->s, s->n),
+           n = s->n - i - unicode_trailing_space(s->s + i, s->n - i);
     if (n == 0 || n >= sizeof(text)) {
         return -1;
     }
@@ -297,7 +305,8 @@ static int from_double(double d, struct jval fallback, struct jval *out)
     return 0;
 }
 
-static int to_int(struct jinja_run *r, struct jval v, const struct jval p[], const int given[], struct jval *out)
+static int to_int(struct jinja_run *r, struct jval v, const struct jval p[], const int given[],
+                  struct jval *out)
 {
     struct jval fallback = given[0] ? p[0] : jint(0);
     int64_t base = given[1] && p[1].kind == J_INT ? p[1].u.i : 10, i;
@@ -330,7 +339,8 @@ static int to_int(struct jinja_run *r, struct jval v, const struct jval p[], con
     }
 }
 
-static int to_float(struct jinja_run *r, struct jval v, const struct jval p[], const int given[], struct jval *out)
+static int to_float(struct jinja_run *r, struct jval v, const struct jval p[], const int given[],
+                    struct jval *out)
 {
     double d;
     *out = given[0] ? p[0] : jfloat(0);
@@ -347,12 +357,14 @@ static int to_float(struct jinja_run *r, struct jval v, const struct jval p[], c
     return 0;
 }
 
-static int round_value(struct jinja_run *r, struct jval v, const struct jval p[], const int given[], struct jval *out)
+static int round_value(struct jinja_run *r, struct jval v, const struct jval p[], const int given[],
+                       struct jval *out)
 {
     int64_t digits = given[0] && p[0].kind == J_INT ? p[0].u.i : 0;
     const char *how = given[1] && p[1].kind == J_STR && p[1].u.s->n ? p[1].u.s->s : "common";
     if (v.kind != J_BOOL && v.kind != J_INT && v.kind != J_FLOAT) {
-        return v.kind == J_UNDEFINED ? jundefined_error(r, v) : jfail(r, "round needs a number, not %s", jtype(v));
+        return v.kind == J_UNDEFINED ? jundefined_error(r, v)
+                                     : jfail(r, "round needs a number, not %s", jtype(v));
     }
     if (digits < 0 || digits > 15) {
         return jfail(r, "round precision must be 0 to 15");
@@ -363,7 +375,8 @@ static int round_value(struct jinja_run *r, struct jval v, const struct jval p[]
             return 0;
         }
         char text[400];
-        snprintf(text, sizeof(text), "%.*f", (int)digits, v.u.f); /* correctly rounded, halves of the exact value to even */
+        snprintf(text, sizeof(text), "%.*f", (int)digits,
+                 v.u.f); /* correctly rounded, halves of the exact value to even */
         *out = jfloat(strtod(text, NULL));
         return 0;
     }
@@ -374,7 +387,8 @@ static int round_value(struct jinja_run *r, struct jval v, const struct jval p[]
 
 /* ---- strings ---- */
 
-static int indent(struct jinja_run *r, const struct jstr *s, const struct jval p[], const int given[], struct jval *out)
+static int indent(struct jinja_run *r, const struct jstr *s, const struct jval p[],
+                  const int given[], struct jval *out)
 {
     struct jsb b;
     struct jval lines, with_newline;
@@ -439,8 +453,8 @@ static int reverse(struct jinja_run *r, struct jval v, struct jval *out)
     return r->failed_alloc ? ERR_INVALID : jwork(r, l->n);
 }
 
-static int string_filter(struct jinja_run *r, enum filter id, struct jval v, const struct jval p[], const int given[],
-                         struct jval *out)
+static int string_filter(struct jinja_run *r, enum filter id, struct jval v, const struct jval p[],
+                         const int given[], struct jval *out)
 {
     struct jval s;
     if (jstring(r, v, &s)) {
@@ -467,7 +481,8 @@ static int string_filter(struct jinja_run *r, enum filter id, struct jval v, con
         if (!given[0] || !given[1] || jstring(r, p[0], &old) || jstring(r, p[1], &with)) {
             return jfail(r, "replace takes two strings");
         }
-        return jreplace(r, s.u.s, old.u.s, with.u.s, given[2] && p[2].kind == J_INT ? p[2].u.i : -1, out);
+        return jreplace(r, s.u.s, old.u.s, with.u.s, given[2] && p[2].kind == J_INT ? p[2].u.i : -1,
+                        out);
     }
     default: /* FL_STRING, FL_SAFE */
         *out = s;
@@ -491,8 +506,9 @@ static int edge(struct jinja_run *r, enum filter id, struct jval v, struct jval 
     if (jiterate(r, v, &l)) {
         return ERR_INVALID;
     }
-    *out = l->n ? l->v[id == FL_FIRST ? 0 : l->n - 1]
-                : jundefined(r, "No %s item, sequence was empty.", id == FL_FIRST ? "first" : "last");
+    *out =
+        l->n ? l->v[id == FL_FIRST ? 0 : l->n - 1]
+             : jundefined(r, "No %s item, sequence was empty.", id == FL_FIRST ? "first" : "last");
     return 0;
 }
 
@@ -540,8 +556,8 @@ static int map(struct jinja_run *r, const struct jlist *l, const struct jargs *a
     return r->failed_alloc ? ERR_INVALID : jwork(r, l->n * 16);
 }
 
-static int filter_by_test(struct jinja_run *r, enum filter id, const struct jlist *l, const struct jargs *a,
-                          struct jval *out)
+static int filter_by_test(struct jinja_run *r, enum filter id, const struct jlist *l,
+                          const struct jargs *a, struct jval *out)
 {
     size_t skip = id == FL_SELECTATTR || id == FL_REJECTATTR;
     int keep = id == FL_SELECT || id == FL_SELECTATTR, inner = -1;
@@ -576,7 +592,8 @@ static int filter_by_test(struct jinja_run *r, enum filter id, const struct jlis
     return r->failed_alloc ? ERR_INVALID : jwork(r, l->n * 16);
 }
 
-static int unique(struct jinja_run *r, const struct jlist *l, const struct jval p[], const int given[], struct jval *out)
+static int unique(struct jinja_run *r, const struct jlist *l, const struct jval p[],
+                  const int given[], struct jval *out)
 {
     struct keyed *k;
     size_t n = 0;
@@ -597,8 +614,8 @@ static int unique(struct jinja_run *r, const struct jlist *l, const struct jval 
     return list_of(r, k, n, out);
 }
 
-static int extreme(struct jinja_run *r, enum filter id, const struct jlist *l, const struct jval p[], const int given[],
-                   struct jval *out)
+static int extreme(struct jinja_run *r, enum filter id, const struct jlist *l,
+                   const struct jval p[], const int given[], struct jval *out)
 {
     struct keyed *k;
     size_t best = 0;
@@ -611,7 +628,8 @@ static int extreme(struct jinja_run *r, enum filter id, const struct jlist *l, c
     }
     for (size_t i = 1; i < l->n; i++) {
         int less;
-        if (jless(r, id == FL_MIN ? k[i].key : k[best].key, id == FL_MIN ? k[best].key : k[i].key, "<", &less)) {
+        if (jless(r, id == FL_MIN ? k[i].key : k[best].key, id == FL_MIN ? k[best].key : k[i].key,
+                  "<", &less)) {
             return ERR_INVALID;
         }
         best = less ? i : best;
@@ -620,9 +638,11 @@ static int extreme(struct jinja_run *r, enum filter id, const struct jlist *l, c
     return 0;
 }
 
-static int dictsort(struct jinja_run *r, struct jval v, const struct jval p[], const int given[], struct jval *out)
+static int dictsort(struct jinja_run *r, struct jval v, const struct jval p[], const int given[],
+                    struct jval *out)
 {
-    int by_value = given[1] && p[1].kind == J_STR && p[1].u.s->n == 5 && !memcmp(p[1].u.s->s, "value", 5);
+    int by_value =
+        given[1] && p[1].kind == J_STR && p[1].u.s->n == 5 && !memcmp(p[1].u.s->s, "value", 5);
     struct keyed *k;
     struct jval items = jinja_list(r);
     if (v.kind != J_DICT) {
@@ -631,14 +651,16 @@ static int dictsort(struct jinja_run *r, struct jval v, const struct jval p[], c
     for (size_t i = 0; i < v.u.dict->n; i++) {
         jinja_list_add(r, items, jtuple2(r, v.u.dict->v[i].key, v.u.dict->v[i].value));
     }
-    if (r->failed_alloc || make_keys(r, items.u.list, jint(by_value), 1, given[0] && jtruth(p[0]), &k) ||
+    if (r->failed_alloc ||
+        make_keys(r, items.u.list, jint(by_value), 1, given[0] && jtruth(p[0]), &k) ||
         sort_keyed(r, k, items.u.list->n, given[2] && jtruth(p[2]))) {
         return ERR_INVALID;
     }
     return list_of(r, k, items.u.list->n, out);
 }
 
-static int sum(struct jinja_run *r, const struct jlist *l, const struct jval p[], const int given[], struct jval *out)
+static int sum(struct jinja_run *r, const struct jlist *l, const struct jval p[], const int given[],
+               struct jval *out)
 {
     struct jval total = given[1] ? p[1] : jint(0);
     for (size_t i = 0; i < l->n; i++) {
@@ -665,7 +687,8 @@ static int sum(struct jinja_run *r, const struct jlist *l, const struct jval p[]
     return 0;
 }
 
-static int join(struct jinja_run *r, const struct jlist *l, const struct jval p[], const int given[], struct jval *out)
+static int join(struct jinja_run *r, const struct jlist *l, const struct jval p[],
+                const int given[], struct jval *out)
 {
     struct jval sep, items = {.kind = J_LIST, .u.list = (struct jlist *)(uintptr_t)l};
     if (given[0] ? jstring(r, p[0], &sep) : (sep = jlit(r, ""), r->failed_alloc)) {
@@ -687,7 +710,8 @@ static int join(struct jinja_run *r, const struct jlist *l, const struct jval p[
     return jjoin(r, items.u.list, sep.u.s, 1, out);
 }
 
-static int tojson(struct jinja_run *r, struct jval v, const struct jval p[], const int given[], struct jval *out)
+static int tojson(struct jinja_run *r, struct jval v, const struct jval p[], const int given[],
+                  struct jval *out)
 {
     int64_t spaces = -1;
     const struct jstr *item = NULL, *key = NULL;
@@ -705,11 +729,13 @@ static int tojson(struct jinja_run *r, struct jval v, const struct jval p[], con
         item = l->v[0].u.s;
         key = l->v[1].u.s;
     }
-    return jtojson(r, v, (int)spaces, given[3] && jtruth(p[3]), item, key, given[0] && jtruth(p[0]), out);
+    return jtojson(r, v, (int)spaces, given[3] && jtruth(p[3]), item, key, given[0] && jtruth(p[0]),
+                   out);
 }
 
-static int sequence_filter(struct jinja_run *r, enum filter id, struct jval v, const struct jargs *args,
-                           const struct jval p[], const int given[], struct jval *out)
+static int sequence_filter(struct jinja_run *r, enum filter id, struct jval v,
+                           const struct jargs *args, const struct jval p[], const int given[],
+                           struct jval *out)
 {
     struct jlist *l;
     struct keyed *k;
@@ -762,7 +788,8 @@ int jfilter(struct jinja_run *r, int id, struct jval v, const struct jargs *args
             return 0;
         }
         if ((v.kind != J_INT && v.kind != J_BOOL) || v.u.i == INT64_MIN) {
-            return v.kind == J_UNDEFINED ? jundefined_error(r, v) : jfail(r, "bad operand type for abs(): '%s'", jtype(v));
+            return v.kind == J_UNDEFINED ? jundefined_error(r, v)
+                                         : jfail(r, "bad operand type for abs(): '%s'", jtype(v));
         }
         *out = jint(v.u.i < 0 ? -v.u.i : v.u.i);
         return 0;

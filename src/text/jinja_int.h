@@ -70,8 +70,8 @@ struct jtokens {
 };
 
 /* Texts are allocated in a. */
-int jinja_lex(struct jtokens *out, struct arena *a, const char *source, size_t n_bytes, const char *name,
-              struct err *e);
+int jinja_lex(struct jtokens *out, struct arena *a, const char *source, size_t n_bytes,
+              const char *name, struct err *e);
 
 /* ---- syntax tree (jinja_parse.c) ---- */
 
@@ -98,12 +98,12 @@ enum jnode_type {
     N_CONCAT,
     S_TEXT,
     S_PRINT,
-    S_IF,     /* a; body; orelse */
-    S_FOR,    /* a target, b iterable, c filter; body; orelse */
-    S_SET,    /* a target, b value */
+    S_IF,       /* a; body; orelse */
+    S_FOR,      /* a target, b iterable, c filter; body; orelse */
+    S_SET,      /* a target, b value */
     S_SETBLOCK, /* a target, b filter chain over N_CONST placeholder or NULL; body */
-    S_MACRO,  /* name; list: parameters (N_NAME); kw: defaults by position; body */
-    S_WITH,   /* list: target, value, …; body */
+    S_MACRO,    /* name; list: parameters (N_NAME); kw: defaults by position; body */
+    S_WITH,     /* list: target, value, …; body */
     S_BREAK,
     S_CONTINUE,
     S_BODY,
@@ -164,7 +164,8 @@ struct jdict {
 
 struct jscope;
 
-/* J_UNDEFINED: text = why. J_MACRO: node, scope. J_FUNCTION, J_METHOD: id (and self). J_LOOP: the rest. */
+/* J_UNDEFINED: text = why. J_MACRO: node, scope. J_FUNCTION, J_METHOD: id (and self). J_LOOP: the
+ * rest. */
 struct jobject {
     const char *text;
     const struct jnode *node;
@@ -179,7 +180,8 @@ struct jobject {
 /* Bytes with marks under construction. */
 struct jsb {
     struct buf text, marks;
-    int uniform; /* -1 empty, 0 or 1: all bytes have this mark and `marks` is empty, 2: marks are written out */
+    int uniform; /* -1 empty, 0 or 1: all bytes have this mark and `marks` is empty, 2: marks are
+                    written out */
 };
 
 struct jbinding {
@@ -214,35 +216,40 @@ struct jinja_run {
 
 int jfail(struct jinja_run *r, const char *fmt, ...) TERN_PRINTF(2, 3);
 void *jalloc(struct jinja_run *r, size_t n_bytes); /* NULL after jfail */
-int jwork(struct jinja_run *r, size_t n_bytes);    /* charges; negative after jfail when it is too much */
+int jwork(struct jinja_run *r,
+          size_t n_bytes); /* charges; negative after jfail when it is too much */
 
 void jsb_init(struct jsb *b);
 void jsb_fini(struct jsb *b);
 void jsb_add(struct jsb *b, const struct jstr *s, size_t from, size_t to);
 void jsb_puts(struct jsb *b, const char *s, size_t n, int mark);
-int jsb_value(struct jinja_run *r, struct jsb *b, struct jval *out); /* finishes b: a string value */
+int jsb_value(struct jinja_run *r, struct jsb *b,
+              struct jval *out); /* finishes b: a string value */
 
 struct jval jundefined(struct jinja_run *r, const char *fmt, ...) TERN_PRINTF(2, 3);
 struct jval jnone(void);
 struct jval jint(int64_t v);
 struct jval jfloat(double v);
 struct jval jlit(struct jinja_run *r, const char *s); /* template-made text, copied */
-struct jval jsub(struct jinja_run *r, const struct jstr *s, size_t from, size_t to); /* bytes [from, to) */
+struct jval jsub(struct jinja_run *r, const struct jstr *s, size_t from,
+                 size_t to); /* bytes [from, to) */
 struct jval jtuple2(struct jinja_run *r, struct jval a, struct jval b);
 
-const char *jtype(struct jval v);      /* Python's type name */
+const char *jtype(struct jval v); /* Python's type name */
 int jtruth(struct jval v);
 int jequal(struct jinja_run *r, struct jval a, struct jval b, int *out);
 int jless(struct jinja_run *r, struct jval a, struct jval b, const char *op, int *out);
 int jstring(struct jinja_run *r, struct jval v, struct jval *out); /* str(v) */
 int jrepr(struct jinja_run *r, struct jval v, struct jsb *b);
-int jtojson(struct jinja_run *r, struct jval v, int indent, int sort_keys, const struct jstr *item_sep,
-            const struct jstr *key_sep, int ensure_ascii, struct jval *out);
+int jtojson(struct jinja_run *r, struct jval v, int indent, int sort_keys,
+            const struct jstr *item_sep, const struct jstr *key_sep, int ensure_ascii,
+            struct jval *out);
 struct jval *jdict_find(struct jinja_run *r, const struct jdict *d, struct jval key);
 struct jval *jdict_find_name(const struct jdict *d, const char *name);
-int jiterate(struct jinja_run *r, struct jval v, struct jlist **out); /* list(v); may be v's own list */
+int jiterate(struct jinja_run *r, struct jval v,
+             struct jlist **out); /* list(v); may be v's own list */
 int jlength(struct jinja_run *r, struct jval v, int64_t *out);
-int jundefined_error(struct jinja_run *r, struct jval v); /* raises what using it raises */
+int jundefined_error(struct jinja_run *r, struct jval v);  /* raises what using it raises */
 size_t jchar_offset(const struct jstr *s, size_t n_chars); /* byte offset of a character */
 
 /* ---- attributes, calls, operators (jinja_eval.c) ---- */
@@ -271,19 +278,22 @@ int jtest(struct jinja_run *r, int id, struct jval v, const struct jargs *args, 
 
 /* ---- methods and functions (jinja_method.c) ---- */
 
-int jfunction_id(const char *name);                 /* global function; -1 if none */
-int jmethod_id(enum jkind kind, const char *name);  /* method of a type; -1 if none */
-int jmethod_known(const char *name);                /* some type has it */
+int jfunction_id(const char *name);                /* global function; -1 if none */
+int jmethod_id(enum jkind kind, const char *name); /* method of a type; -1 if none */
+int jmethod_known(const char *name);               /* some type has it */
 int jfunction(struct jinja_run *r, int id, const struct jargs *args, struct jval *out);
-int jmethod(struct jinja_run *r, int id, struct jval self, const struct jargs *args, struct jval *out);
+int jmethod(struct jinja_run *r, int id, struct jval self, const struct jargs *args,
+            struct jval *out);
 
 /* Shared by filters and methods. side: 1 left, 2 right, 3 both; chars NULL = white space. */
-int jstrip(struct jinja_run *r, const struct jstr *s, const struct jstr *chars, int side, struct jval *out);
-int jreplace(struct jinja_run *r, const struct jstr *s, const struct jstr *old, const struct jstr *with,
-             int64_t count, struct jval *out);
+int jstrip(struct jinja_run *r, const struct jstr *s, const struct jstr *chars, int side,
+           struct jval *out);
+int jreplace(struct jinja_run *r, const struct jstr *s, const struct jstr *old,
+             const struct jstr *with, int64_t count, struct jval *out);
 enum jcase { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE_METHOD, CASE_TITLE_FILTER };
 int jcase(struct jinja_run *r, const struct jstr *s, enum jcase how, struct jval *out);
 int jsplitlines(struct jinja_run *r, const struct jstr *s, struct jval *out);
-int jjoin(struct jinja_run *r, const struct jlist *l, const struct jstr *sep, int stringify, struct jval *out);
+int jjoin(struct jinja_run *r, const struct jlist *l, const struct jstr *sep, int stringify,
+          struct jval *out);
 
 #endif

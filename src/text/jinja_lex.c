@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Template text -> tokens, with jinja2's white-space rules: "-" strips everything, "+" switches the two
- * automatic rules off; a newline right after a block or comment goes (trim_blocks), so do blanks between
- * the start of a line and a block or comment (lstrip_blocks); one newline at the end of the source goes. */
+/* Template text -> tokens, with jinja2's white-space rules: "-" strips everything, "+" switches the
+ * two automatic rules off; a newline right after a block or comment goes (trim_blocks), so do
+ * blanks between the start of a line and a block or comment (lstrip_blocks); one newline at the end
+ * of the source goes. */
 #include "text/jinja_int.h"
 
 #include "base/utf8.h"
@@ -71,7 +72,8 @@ static int is_name_byte(char c)
            (unsigned char)c >= 0x80;
 }
 
-/* Text before a tag. sign: '-', '+' or 0; blocks and comments also strip the blanks of their line. */
+/* Text before a tag. sign: '-', '+' or 0; blocks and comments also strip the blanks of their line.
+ */
 static int add_text(struct lexer *l, size_t from, size_t to, char sign, int is_block)
 {
     size_t end = to;
@@ -87,12 +89,14 @@ static int add_text(struct lexer *l, size_t from, size_t to, char sign, int is_b
             end = start;
         }
     }
-    int r = end > from ? add(l, (struct jtok){.type = T_DATA, .s = l->s + from, .n = end - from}) : 0;
+    int r =
+        end > from ? add(l, (struct jtok){.type = T_DATA, .s = l->s + from, .n = end - from}) : 0;
     advance(l, to);
     return r;
 }
 
-/* Past the end of a tag: "-" swallows white space, plain block ends one newline. at: after "%}" or "#}". */
+/* Past the end of a tag: "-" swallows white space, plain block ends one newline. at: after "%}" or
+ * "#}". */
 static void end_tag(struct lexer *l, size_t at, char sign, int is_block)
 {
     if (sign == '-') {
@@ -185,7 +189,8 @@ static int hex_value(const char *s, size_t n, uint32_t *out)
     return 0;
 }
 
-/* One escape of a string literal; *i is behind the backslash. Returns bytes written to out, -1 for a bad one. */
+/* One escape of a string literal; *i is behind the backslash. Returns bytes written to out, -1 for
+ * a bad one. */
 static int unescape(const char *s, size_t n, size_t *i, char *out)
 {
     static const char plain[] = "\\\\\"\"''a\ab\bf\fn\nr\rt\tv\v";
@@ -261,8 +266,8 @@ static int digits(const struct lexer *l, size_t *at, char *out, size_t *k)
 {
     size_t first = *k;
     while (*at < l->n && ((l->s[*at] >= '0' && l->s[*at] <= '9') ||
-                          (l->s[*at] == '_' && *k > first && *at + 1 < l->n && l->s[*at + 1] >= '0' &&
-                           l->s[*at + 1] <= '9'))) {
+                          (l->s[*at] == '_' && *k > first && *at + 1 < l->n &&
+                           l->s[*at + 1] >= '0' && l->s[*at + 1] <= '9'))) {
         if (l->s[*at] != '_') {
             if (*k >= 60) {
                 return -1;
@@ -329,11 +334,13 @@ static int lex_operator(struct lexer *l, int *nesting)
     static const struct {
         const char *s;
         enum jop op;
-    } ops[] = {{"//", OP_FLOORDIV}, {"**", OP_POW}, {"==", OP_EQ}, {"!=", OP_NE}, {">=", OP_GE}, {"<=", OP_LE},
-               {"+", OP_ADD}, {"-", OP_SUB}, {"/", OP_DIV}, {"*", OP_MUL}, {"%", OP_MOD}, {"~", OP_TILDE},
-               {"[", OP_LBRACKET}, {"]", OP_RBRACKET}, {"(", OP_LPAREN}, {")", OP_RPAREN}, {"{", OP_LBRACE},
-               {"}", OP_RBRACE}, {">", OP_GT}, {"<", OP_LT}, {"=", OP_ASSIGN}, {".", OP_DOT}, {":", OP_COLON},
-               {"|", OP_PIPE}, {",", OP_COMMA}, {";", OP_SEMICOLON}};
+    } ops[] = {{"//", OP_FLOORDIV}, {"**", OP_POW},     {"==", OP_EQ},    {"!=", OP_NE},
+               {">=", OP_GE},       {"<=", OP_LE},      {"+", OP_ADD},    {"-", OP_SUB},
+               {"/", OP_DIV},       {"*", OP_MUL},      {"%", OP_MOD},    {"~", OP_TILDE},
+               {"[", OP_LBRACKET},  {"]", OP_RBRACKET}, {"(", OP_LPAREN}, {")", OP_RPAREN},
+               {"{", OP_LBRACE},    {"}", OP_RBRACE},   {">", OP_GT},     {"<", OP_LT},
+               {"=", OP_ASSIGN},    {".", OP_DOT},      {":", OP_COLON},  {"|", OP_PIPE},
+               {",", OP_COMMA},     {";", OP_SEMICOLON}};
     for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++) {
         if (!looking_at(l, l->pos, ops[i].s)) {
             continue;
@@ -352,7 +359,8 @@ static int lex_operator(struct lexer *l, int *nesting)
     }
     uint32_t cp = 0;
     utf8_decode(l->s + l->pos, l->n - l->pos, &cp);
-    return err_set(l->e, ERR_FORMAT, "%s, line %d: unexpected character U+%04X", l->name, l->line, cp);
+    return err_set(l->e, ERR_FORMAT, "%s, line %d: unexpected character U+%04X", l->name, l->line,
+                   cp);
 }
 
 /* Tokens up to the end of the tag; pos is behind its opening. */
@@ -439,8 +447,8 @@ static int lex_all(struct lexer *l)
     return r;
 }
 
-int jinja_lex(struct jtokens *out, struct arena *a, const char *source, size_t n_bytes, const char *name,
-              struct err *e)
+int jinja_lex(struct jtokens *out, struct arena *a, const char *source, size_t n_bytes,
+              const char *name, struct err *e)
 {
     struct lexer l = {.out = out, .a = a, .line = 1, .line_starting = 1, .name = name, .e = e};
     memset(out, 0, sizeof(*out));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Methods of str, list, dict and loop, the global functions, and the string operations filters share with them. */
+/* Methods of str, list, dict and loop, the global functions, and the string operations filters
+ * share with them. */
 #include "text/jinja_int.h"
 
 #include "base/clock.h"
@@ -96,7 +97,8 @@ static const struct {
 #define N_METHODS ((int)(sizeof(methods) / sizeof(*methods)))
 
 enum function { F_RANGE, F_NAMESPACE, F_DICT, F_RAISE, F_STRFTIME };
-static const char *const functions[] = {"range", "namespace", "dict", "raise_exception", "strftime_now"};
+static const char *const functions[] = {"range", "namespace", "dict", "raise_exception",
+                                        "strftime_now"};
 
 int jmethod_id(enum jkind kind, const char *name)
 {
@@ -155,7 +157,8 @@ static int has_char(const struct jstr *set, const char *c, size_t n)
     return 0;
 }
 
-int jstrip(struct jinja_run *r, const struct jstr *s, const struct jstr *chars, int side, struct jval *out)
+int jstrip(struct jinja_run *r, const struct jstr *s, const struct jstr *chars, int side,
+           struct jval *out)
 {
     size_t from = 0, to = s->n;
     if (!chars) {
@@ -193,8 +196,8 @@ static size_t rfind(const struct jstr *s, size_t end, const struct jstr *what)
     return SIZE_MAX;
 }
 
-int jreplace(struct jinja_run *r, const struct jstr *s, const struct jstr *old, const struct jstr *with,
-             int64_t count, struct jval *out)
+int jreplace(struct jinja_run *r, const struct jstr *s, const struct jstr *old,
+             const struct jstr *with, int64_t count, struct jval *out)
 {
     struct jsb b;
     size_t at = 0;
@@ -231,7 +234,8 @@ int jreplace(struct jinja_run *r, const struct jstr *s, const struct jstr *old, 
     return jwork(r, s->n) ? (jsb_fini(&b), ERR_INVALID) : jsb_value(r, &b, out);
 }
 
-static void add_mapped(struct jsb *b, const struct jstr *s, size_t at, size_t n, const uint32_t *cps, int n_cps)
+static void add_mapped(struct jsb *b, const struct jstr *s, size_t at, size_t n,
+                       const uint32_t *cps, int n_cps)
 {
     int mark = s->m ? s->m[at] : s->mark;
     char c[4];
@@ -277,7 +281,8 @@ int jcase(struct jinja_run *r, const struct jstr *s, enum jcase how, struct jval
         len = len > 0 ? len : 1;
         if (how == CASE_UPPER || (how == CASE_TITLE_FILTER && begins_word(before))) {
             n = unicode_upper(cp, to);
-        } else if ((how == CASE_CAPITALIZE && i == 0) || (how == CASE_TITLE_METHOD && !unicode_is_cased(before))) {
+        } else if ((how == CASE_CAPITALIZE && i == 0) ||
+                   (how == CASE_TITLE_METHOD && !unicode_is_cased(before))) {
             n = unicode_title(cp, to);
         } else if (cp == 0x3a3 && is_final_sigma(s, i, (size_t)len)) {
             to[0] = 0x3c2;
@@ -292,7 +297,8 @@ int jcase(struct jinja_run *r, const struct jstr *s, enum jcase how, struct jval
     return jsb_value(r, &b, out);
 }
 
-int jjoin(struct jinja_run *r, const struct jlist *l, const struct jstr *sep, int stringify, struct jval *out)
+int jjoin(struct jinja_run *r, const struct jlist *l, const struct jstr *sep, int stringify,
+          struct jval *out)
 {
     struct jsb b;
     int rc = 0;
@@ -326,7 +332,8 @@ static int split_space(struct jinja_run *r, const struct jstr *s, int64_t max, s
     while (i < s->n) {
         size_t start = i;
         if (max == 0) {
-            jinja_list_add(r, list, jsub(r, s, i, s->n - unicode_trailing_space(s->s + i, s->n - i)));
+            jinja_list_add(r, list,
+                           jsub(r, s, i, s->n - unicode_trailing_space(s->s + i, s->n - i)));
             break;
         }
         while (i < s->n && !unicode_leading_space(s->s + i, char_len(s, i))) {
@@ -339,7 +346,8 @@ static int split_space(struct jinja_run *r, const struct jstr *s, int64_t max, s
     return 0;
 }
 
-static int split_sep(struct jinja_run *r, const struct jstr *s, const struct jstr *sep, int64_t max, struct jval list)
+static int split_sep(struct jinja_run *r, const struct jstr *s, const struct jstr *sep, int64_t max,
+                     struct jval list)
 {
     size_t at = 0, hit;
     if (sep->n == 0) {
@@ -366,7 +374,8 @@ static void reverse(struct jlist *l)
     }
 }
 
-static int rsplit(struct jinja_run *r, const struct jstr *s, const struct jstr *sep, int64_t max, struct jval list)
+static int rsplit(struct jinja_run *r, const struct jstr *s, const struct jstr *sep, int64_t max,
+                  struct jval list)
 {
     size_t end = s->n;
     if (sep && sep->n == 0) {
@@ -404,7 +413,8 @@ static int rsplit(struct jinja_run *r, const struct jstr *s, const struct jstr *
 
 static int is_line_break(uint32_t cp)
 {
-    return (cp >= 10 && cp <= 13) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 || cp == 0x2028 || cp == 0x2029;
+    return (cp >= 10 && cp <= 13) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 || cp == 0x2028 ||
+           cp == 0x2029;
 }
 
 int jsplitlines(struct jinja_run *r, const struct jstr *s, struct jval *out)
@@ -437,8 +447,8 @@ static int affix(struct jinja_run *r, const struct jstr *s, struct jval what, in
     *out = 0;
     for (size_t i = 0; i < l->n; i++) {
         if (l->v[i].kind != J_STR) {
-            return jfail(r, "%s first arg must be str or a tuple of str, not %s", at_end ? "endswith" : "startswith",
-                         jtype(l->v[i]));
+            return jfail(r, "%s first arg must be str or a tuple of str, not %s",
+                         at_end ? "endswith" : "startswith", jtype(l->v[i]));
         }
         const struct jstr *w = l->v[i].u.s;
         *out |= w->n <= s->n && !memcmp(s->s + (at_end ? s->n - w->n : 0), w->s, w->n);
@@ -487,8 +497,8 @@ static int want_str(struct jinja_run *r, const struct jargs *a, size_t i, const 
     return 0;
 }
 
-static int string_method(struct jinja_run *r, enum method id, const struct jstr *s, const struct jargs *a,
-                         struct jval *out)
+static int string_method(struct jinja_run *r, enum method id, const struct jstr *s,
+                         const struct jargs *a, struct jval *out)
 {
     const struct jstr *x = NULL, *y = NULL;
     int64_t max = -1;
@@ -513,7 +523,8 @@ static int string_method(struct jinja_run *r, enum method id, const struct jstr 
         }
         max = a->v[i_max].u.i;
     }
-    if (!x && a->n && id != M_STRIP && id != M_LSTRIP && id != M_RSTRIP && id != M_SPLIT && id != M_RSPLIT) {
+    if (!x && a->n && id != M_STRIP && id != M_LSTRIP && id != M_RSTRIP && id != M_SPLIT &&
+        id != M_RSPLIT) {
         return jfail(r, "argument 1 must be str, not NoneType");
     }
     if (jwork(r, s->n)) {
@@ -559,7 +570,8 @@ static int string_method(struct jinja_run *r, enum method id, const struct jstr 
         *out = jsub(r, s, 0, s->n - (yes ? x->n : 0));
         return 0;
     case M_REPLACE:
-        return y ? jreplace(r, s, x, y, max, out) : jfail(r, "argument 2 must be str, not NoneType");
+        return y ? jreplace(r, s, x, y, max, out)
+                 : jfail(r, "argument 2 must be str, not NoneType");
     case M_SPLITLINES:
         return jsplitlines(r, s, out);
     case M_SPLIT:
@@ -573,8 +585,8 @@ static int string_method(struct jinja_run *r, enum method id, const struct jstr 
     }
 }
 
-static int list_method(struct jinja_run *r, enum method id, const struct jlist *l, const struct jargs *a,
-                       struct jval *out)
+static int list_method(struct jinja_run *r, enum method id, const struct jlist *l,
+                       const struct jargs *a, struct jval *out)
 {
     int64_t n = 0;
     for (size_t i = 0; i < l->n; i++) {
@@ -592,8 +604,8 @@ static int list_method(struct jinja_run *r, enum method id, const struct jlist *
     return id == M_INDEX ? jfail(r, "the value is not in the list") : 0;
 }
 
-static int dict_method(struct jinja_run *r, enum method id, const struct jdict *d, const struct jargs *a,
-                       struct jval *out)
+static int dict_method(struct jinja_run *r, enum method id, const struct jdict *d,
+                       const struct jargs *a, struct jval *out)
 {
     if (id == M_GET) {
         const struct jval *v = jdict_find(r, d, a->v[0]);
@@ -610,13 +622,15 @@ static int dict_method(struct jinja_run *r, enum method id, const struct jdict *
     return r->failed_alloc ? ERR_INVALID : jwork(r, d->n);
 }
 
-int jmethod(struct jinja_run *r, int id, struct jval self, const struct jargs *args, struct jval *out)
+int jmethod(struct jinja_run *r, int id, struct jval self, const struct jargs *args,
+            struct jval *out)
 {
     enum method m = methods[id].id;
     struct jval bound[4];
     struct jargs a = *args;
     if (m == M_MUTATES) {
-        return jfail(r, "'%s' changes a %s, which templates may not do", methods[id].name, jtype(self));
+        return jfail(r, "'%s' changes a %s, which templates may not do", methods[id].name,
+                     jtype(self));
     }
     if (a.n_kw == 1 && a.n == 1 && m == M_SPLIT && !strcmp(a.kw_name[0], "maxsplit")) {
         bound[0] = a.v[0];
@@ -627,8 +641,8 @@ int jmethod(struct jinja_run *r, int id, struct jval self, const struct jargs *a
         return jfail(r, "%s() takes no keyword arguments", methods[id].name);
     }
     if ((int)a.n < methods[id].min || (int)a.n > methods[id].max) {
-        return jfail(r, "%s() takes %d to %d arguments (%zu given)", methods[id].name, methods[id].min,
-                     methods[id].max, a.n);
+        return jfail(r, "%s() takes %d to %d arguments (%zu given)", methods[id].name,
+                     methods[id].min, methods[id].max, a.n);
     }
     switch (self.kind) {
     case J_STR:
@@ -670,7 +684,8 @@ static int range(struct jinja_run *r, const struct jargs *a, struct jval *out)
     int64_t n = 0;
     for (int64_t i = v[0]; v[2] > 0 ? i < v[1] : i > v[1];) {
         if (++n > JINJA_RANGE_MAX) {
-            return jfail(r, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", JINJA_RANGE_MAX);
+            return jfail(r, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
+                         JINJA_RANGE_MAX);
         }
         jinja_list_add(r, *out, jint(i));
         if (__builtin_add_overflow(i, v[2], &i)) {
@@ -684,13 +699,15 @@ static int make_dict(struct jinja_run *r, int namespace, const struct jargs *a, 
 {
     *out = jinja_dict(r);
     if (a->n > 1 || (a->n == 1 && a->v[0].kind != J_DICT)) {
-        return jfail(r, "%s() takes keyword arguments or one dict", namespace ? "namespace" : "dict");
+        return jfail(r, "%s() takes keyword arguments or one dict",
+                     namespace ? "namespace" : "dict");
     }
     for (size_t i = 0; a->n == 1 && i < a->v[0].u.dict->n; i++) {
         jinja_dict_set(r, *out, a->v[0].u.dict->v[i].key, a->v[0].u.dict->v[i].value);
     }
     for (size_t i = 0; i < a->n_kw; i++) {
-        jinja_dict_set(r, *out, jinja_text(r, a->kw_name[i], strlen(a->kw_name[i]), 1, 0), a->kw_value[i]);
+        jinja_dict_set(r, *out, jinja_text(r, a->kw_name[i], strlen(a->kw_name[i]), 1, 0),
+                       a->kw_value[i]);
     }
     if (namespace && out->kind == J_DICT) {
         out->kind = J_NAMESPACE;

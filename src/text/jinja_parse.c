@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tokens -> syntax tree, by recursive descent with jinja2's precedence:
- * if-else, or, and, not, comparison, + -, ~, * / // %, **, unary, then attributes, calls, filters and tests. */
+ * if-else, or, and, not, comparison, + -, ~, * / // %, **, unary, then attributes, calls, filters
+ * and tests. */
 #include "text/jinja_int.h"
 
 #include "base/utf8.h"
@@ -43,8 +44,8 @@ static const struct jtok *peek(const struct parser *p, size_t ahead)
 
 static void *fail_null(struct parser *p, const char *what, const char *detail)
 {
-    err_set(p->e, ERR_FORMAT, "%s, line %d: %s%s%s%s", p->name, tok(p)->line, what, detail ? " '" : "",
-            detail ? detail : "", detail ? "'" : "");
+    err_set(p->e, ERR_FORMAT, "%s, line %d: %s%s%s%s", p->name, tok(p)->line, what,
+            detail ? " '" : "", detail ? detail : "", detail ? "'" : "");
     return NULL;
 }
 
@@ -149,7 +150,8 @@ static struct jnode *string_constant(struct parser *p, const char *s, size_t n)
     return constant(p, (struct jval){.kind = J_STR, .u.s = str});
 }
 
-static struct jnode *binary(struct parser *p, enum jnode_type type, enum jop op, struct jnode *a, struct jnode *b)
+static struct jnode *binary(struct parser *p, enum jnode_type type, enum jop op, struct jnode *a,
+                            struct jnode *b)
 {
     struct jnode *n = a && b ? node(p, type) : NULL;
     if (n) {
@@ -234,7 +236,8 @@ static struct jnode *parse_primary(struct parser *p)
     switch (t->type) {
     case T_NAME:
         p->pos++;
-        if (!strcmp(t->s, "true") || !strcmp(t->s, "True") || !strcmp(t->s, "false") || !strcmp(t->s, "False")) {
+        if (!strcmp(t->s, "true") || !strcmp(t->s, "True") || !strcmp(t->s, "false") ||
+            !strcmp(t->s, "False")) {
             return constant(p, jinja_bool(t->s[0] == 't' || t->s[0] == 'T'));
         }
         if (!strcmp(t->s, "none") || !strcmp(t->s, "None")) {
@@ -424,8 +427,9 @@ static int starts_test_argument(const struct parser *p)
 {
     const struct jtok *t = tok(p);
     if (t->type == T_NAME) {
-        return strcmp(t->s, "else") && strcmp(t->s, "or") && strcmp(t->s, "and") && strcmp(t->s, "if") &&
-               strcmp(t->s, "is") && strcmp(t->s, "not") && strcmp(t->s, "in");
+        return strcmp(t->s, "else") && strcmp(t->s, "or") && strcmp(t->s, "and") &&
+               strcmp(t->s, "if") && strcmp(t->s, "is") && strcmp(t->s, "not") &&
+               strcmp(t->s, "in");
     }
     return t->type == T_STRING || t->type == T_INT || t->type == T_FLOAT ||
            (t->type == T_OP && (t->op == OP_LBRACKET || t->op == OP_LBRACE));
@@ -525,7 +529,8 @@ static struct jnode *parse_pow(struct parser *p)
 static struct jnode *parse_product(struct parser *p)
 {
     struct jnode *n = parse_pow(p);
-    while (n && (is_op(p, OP_MUL) || is_op(p, OP_DIV) || is_op(p, OP_FLOORDIV) || is_op(p, OP_MOD))) {
+    while (n &&
+           (is_op(p, OP_MUL) || is_op(p, OP_DIV) || is_op(p, OP_FLOORDIV) || is_op(p, OP_MOD))) {
         enum jop op = tok(p)->op;
         p->pos++;
         n = binary(p, N_BINARY, op, n, parse_pow(p));
@@ -674,7 +679,8 @@ static int ends_tuple(const struct parser *p, int until_in)
 {
     const struct jtok *t = tok(p);
     return t->type == T_BLOCK_END || t->type == T_VAR_END || t->type == T_EOF ||
-           (t->type == T_OP && (t->op == OP_RPAREN || t->op == OP_ASSIGN)) || (until_in && is_name(p, "in"));
+           (t->type == T_OP && (t->op == OP_RPAREN || t->op == OP_ASSIGN)) ||
+           (until_in && is_name(p, "in"));
 }
 
 /* One expression, or several with commas: then a tuple. */
@@ -728,7 +734,8 @@ static int check_target(struct parser *p, const struct jnode *n, int attribute_a
 }
 
 /* Body up to an end tag; leaves the parser on the name inside of the end tag. */
-static int parse_block_body(struct parser *p, struct jnode ***body, size_t *n, const char *const *ends)
+static int parse_block_body(struct parser *p, struct jnode ***body, size_t *n,
+                            const char *const *ends)
 {
     struct nodes l = {0};
     if (parse_body(p, &l, ends)) {
@@ -814,7 +821,8 @@ static struct jnode *parse_for(struct parser *p)
     if (r) {
         return NULL;
     }
-    if (is_name(p, "else") && (end_statement(p) || parse_block_body(p, &n->orelse, &n->n_orelse, last))) {
+    if (is_name(p, "else") &&
+        (end_statement(p) || parse_block_body(p, &n->orelse, &n->n_orelse, last))) {
         return NULL;
     }
     return end_statement(p) ? NULL : n;
@@ -1028,7 +1036,8 @@ static int parse_body(struct parser *p, struct nodes *out, const char *const *en
     }
 }
 
-int jinja_parse(struct jinja **out, const char *source, size_t n_bytes, const char *name, struct err *e)
+int jinja_parse(struct jinja **out, const char *source, size_t n_bytes, const char *name,
+                struct err *e)
 {
     struct err local = {0};
     struct jinja *t = calloc(1, sizeof(*t));
@@ -1042,7 +1051,8 @@ int jinja_parse(struct jinja **out, const char *source, size_t n_bytes, const ch
     arena_init(&t->arena, 1 << 14);
     p.a = &t->arena;
     if (n_bytes > JINJA_SOURCE_BYTES_MAX) {
-        r = err_set(e, ERR_TOO_LARGE, "%s: %zu bytes, the limit is %zu", name, n_bytes, JINJA_SOURCE_BYTES_MAX);
+        r = err_set(e, ERR_TOO_LARGE, "%s: %zu bytes, the limit is %zu", name, n_bytes,
+                    JINJA_SOURCE_BYTES_MAX);
         goto fail;
     }
     if (utf8_valid_prefix(source, n_bytes) != n_bytes) {

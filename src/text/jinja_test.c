@@ -42,14 +42,41 @@ static const struct {
     enum test id;
     size_t n_args;
 } tests[] = {
-    {"boolean", TS_BOOLEAN, 0}, {"callable", TS_CALLABLE, 0}, {"defined", TS_DEFINED, 0},
-    {"divisibleby", TS_DIVISIBLEBY, 1}, {"eq", TS_EQ, 1}, {"equalto", TS_EQ, 1}, {"==", TS_EQ, 1},
-    {"even", TS_EVEN, 0}, {"false", TS_FALSE, 0}, {"float", TS_FLOAT, 0}, {"ge", TS_GE, 1}, {">=", TS_GE, 1},
-    {"greaterthan", TS_GT, 1}, {"gt", TS_GT, 1}, {">", TS_GT, 1}, {"in", TS_IN, 1}, {"integer", TS_INTEGER, 0},
-    {"iterable", TS_ITERABLE, 0}, {"le", TS_LE, 1}, {"<=", TS_LE, 1}, {"lessthan", TS_LT, 1}, {"lower", TS_LOWER, 0},
-    {"lt", TS_LT, 1}, {"<", TS_LT, 1}, {"mapping", TS_MAPPING, 0}, {"ne", TS_NE, 1}, {"!=", TS_NE, 1},
-    {"none", TS_NONE, 0}, {"number", TS_NUMBER, 0}, {"odd", TS_ODD, 0}, {"sameas", TS_SAMEAS, 1},
-    {"sequence", TS_SEQUENCE, 0}, {"string", TS_STRING, 0}, {"true", TS_TRUE, 0}, {"undefined", TS_UNDEFINED, 0},
+    {"boolean", TS_BOOLEAN, 0},
+    {"callable", TS_CALLABLE, 0},
+    {"defined", TS_DEFINED, 0},
+    {"divisibleby", TS_DIVISIBLEBY, 1},
+    {"eq", TS_EQ, 1},
+    {"equalto", TS_EQ, 1},
+    {"==", TS_EQ, 1},
+    {"even", TS_EVEN, 0},
+    {"false", TS_FALSE, 0},
+    {"float", TS_FLOAT, 0},
+    {"ge", TS_GE, 1},
+    {">=", TS_GE, 1},
+    {"greaterthan", TS_GT, 1},
+    {"gt", TS_GT, 1},
+    {">", TS_GT, 1},
+    {"in", TS_IN, 1},
+    {"integer", TS_INTEGER, 0},
+    {"iterable", TS_ITERABLE, 0},
+    {"le", TS_LE, 1},
+    {"<=", TS_LE, 1},
+    {"lessthan", TS_LT, 1},
+    {"lower", TS_LOWER, 0},
+    {"lt", TS_LT, 1},
+    {"<", TS_LT, 1},
+    {"mapping", TS_MAPPING, 0},
+    {"ne", TS_NE, 1},
+    {"!=", TS_NE, 1},
+    {"none", TS_NONE, 0},
+    {"number", TS_NUMBER, 0},
+    {"odd", TS_ODD, 0},
+    {"sameas", TS_SAMEAS, 1},
+    {"sequence", TS_SEQUENCE, 0},
+    {"string", TS_STRING, 0},
+    {"true", TS_TRUE, 0},
+    {"undefined", TS_UNDEFINED, 0},
     {"upper", TS_UPPER, 0},
 };
 
@@ -103,7 +130,8 @@ static int is_case(struct jinja_run *r, struct jval v, int upper, int *out)
         int len = utf8_decode(s.u.s->s + i, s.u.s->n - i, &cp);
         if (unicode_is_cased(cp)) {
             seen = 1;
-            if (upper ? !(unicode_lower(cp, to) > 1 || to[0] != cp) : !(unicode_upper(cp, to) > 1 || to[0] != cp)) {
+            if (upper ? !(unicode_lower(cp, to) > 1 || to[0] != cp)
+                      : !(unicode_upper(cp, to) > 1 || to[0] != cp)) {
                 *out = 0;
             }
         }
@@ -123,15 +151,17 @@ static int same_as(struct jval a, struct jval b)
 
 int jtest(struct jinja_run *r, int id, struct jval v, const struct jargs *args, int *out)
 {
-    int yes = 0, rc = 0, is_sized = v.kind == J_STR || v.kind == J_LIST || v.kind == J_TUPLE || v.kind == J_DICT ||
-                                    v.kind == J_UNDEFINED;
+    int yes = 0, rc = 0,
+        is_sized = v.kind == J_STR || v.kind == J_LIST || v.kind == J_TUPLE || v.kind == J_DICT ||
+                   v.kind == J_UNDEFINED;
     struct jval x = args->n ? args->v[0] : jnone();
     switch (tests[id].id) {
     case TS_BOOLEAN:
         yes = v.kind == J_BOOL;
         break;
     case TS_CALLABLE: /* an undefined value has a __call__ that raises */
-        yes = v.kind == J_MACRO || v.kind == J_FUNCTION || v.kind == J_METHOD || v.kind == J_UNDEFINED;
+        yes = v.kind == J_MACRO || v.kind == J_FUNCTION || v.kind == J_METHOD ||
+              v.kind == J_UNDEFINED;
         break;
     case TS_DEFINED:
     case TS_UNDEFINED:

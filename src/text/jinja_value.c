@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values of a rendering: strings with marks, containers, and how Python prints, compares and walks them. */
+/* Values of a rendering: strings with marks, containers, and how Python prints, compares and walks
+ * them. */
 #include "text/jinja_int.h"
 
 #include "base/utf8.h"
@@ -155,7 +156,8 @@ struct jval jlit(struct jinja_run *r, const char *s)
     return jinja_text(r, s, strlen(s), 1, 1);
 }
 
-struct jval jinja_text(struct jinja_run *r, const char *s, size_t n_bytes, int is_template, int copy)
+struct jval jinja_text(struct jinja_run *r, const char *s, size_t n_bytes, int is_template,
+                       int copy)
 {
     if (copy) {
         char *p = jalloc(r, n_bytes + 1);
@@ -285,7 +287,8 @@ static int same_key(struct jval a, struct jval b)
     if (a.kind == J_NONE || b.kind == J_NONE) {
         return a.kind == b.kind;
     }
-    double x = a.kind == J_FLOAT ? a.u.f : (double)a.u.i, y = b.kind == J_FLOAT ? b.u.f : (double)b.u.i;
+    double x = a.kind == J_FLOAT ? a.u.f : (double)a.u.i,
+           y = b.kind == J_FLOAT ? b.u.f : (double)b.u.i;
     return a.kind != J_FLOAT && b.kind != J_FLOAT ? a.u.i == b.u.i : x == y;
 }
 
@@ -312,7 +315,8 @@ struct jval *jdict_find_name(const struct jdict *d, const char *name)
 {
     size_t n = strlen(name);
     for (size_t i = 0; i < d->n; i++) {
-        if (d->v[i].key.kind == J_STR && d->v[i].key.u.s->n == n && !memcmp(d->v[i].key.u.s->s, name, n)) {
+        if (d->v[i].key.kind == J_STR && d->v[i].key.u.s->n == n &&
+            !memcmp(d->v[i].key.u.s->s, name, n)) {
             return &d->v[i].value;
         }
     }
@@ -368,7 +372,8 @@ struct jval jinja_from_json(struct jinja_run *r, const struct json *v, int copy)
         out = jinja_dict(r);
         while (out.kind == J_DICT && !r->failed_alloc && json_next(v, &it, &s, &n, &item)) {
             /* The keys of a document are distinct: no search. */
-            dict_append(r, out.u.dict, jinja_text(r, s, n, 0, copy), jinja_from_json(r, item, copy));
+            dict_append(r, out.u.dict, jinja_text(r, s, n, 0, copy),
+                        jinja_from_json(r, item, copy));
         }
         return out;
     default:
@@ -380,8 +385,9 @@ struct jval jinja_from_json(struct jinja_run *r, const struct json *v, int copy)
 
 const char *jtype(struct jval v)
 {
-    static const char *const names[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple",
-                                        "dict", "Namespace", "LoopContext", "Macro", "function", "method"};
+    static const char *const names[] = {"Undefined",   "NoneType", "bool",     "int",   "float",
+                                        "str",         "list",     "tuple",    "dict",  "Namespace",
+                                        "LoopContext", "Macro",    "function", "method"};
     return names[v.kind];
 }
 
@@ -450,7 +456,8 @@ int jequal(struct jinja_run *r, struct jval a, struct jval b, int *out)
 {
     *out = 0;
     if (is_number(a) && is_number(b)) {
-        *out = a.kind != J_FLOAT && b.kind != J_FLOAT ? a.u.i == b.u.i : as_double(a) == as_double(b);
+        *out =
+            a.kind != J_FLOAT && b.kind != J_FLOAT ? a.u.i == b.u.i : as_double(a) == as_double(b);
         return 0;
     }
     if (a.kind != b.kind) {
@@ -509,7 +516,8 @@ int jless(struct jinja_run *r, struct jval a, struct jval b, const char *op, int
         r->depth--;
         return rc;
     }
-    return jfail(r, "'%s' not supported between instances of '%s' and '%s'", op, jtype(a), jtype(b));
+    return jfail(r, "'%s' not supported between instances of '%s' and '%s'", op, jtype(a),
+                 jtype(b));
 }
 
 int jlength(struct jinja_run *r, struct jval v, int64_t *out)
@@ -615,7 +623,11 @@ static void repr_string(const struct jstr *s, struct jsb *b)
         uint32_t cp;
         int n = utf8_decode(s->s + i, s->n - i, &cp);
         n = n > 0 ? n : 1;
-        const char *plain = cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : cp == '\t' ? "\\t" : cp == '\\' ? "\\\\" : NULL;
+        const char *plain = cp == '\n'   ? "\\n"
+                            : cp == '\r' ? "\\r"
+                            : cp == '\t' ? "\\t"
+                            : cp == '\\' ? "\\\\"
+                                         : NULL;
         if (plain) {
             puts_mark(b, plain, mark_at(s, i));
         } else if (cp == (uint32_t)quote) {
@@ -624,7 +636,11 @@ static void repr_string(const struct jstr *s, struct jsb *b)
         } else if (unicode_is_printable(cp)) {
             jsb_add(b, s, i, i + (size_t)n);
         } else {
-            snprintf(text, sizeof(text), cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+            snprintf(text, sizeof(text),
+                     cp < 0x100     ? "\\x%02x"
+                     : cp < 0x10000 ? "\\u%04x"
+                                    : "\\U%08x",
+                     cp);
             puts_mark(b, text, mark_at(s, i));
         }
         i += (size_t)n;
@@ -718,8 +734,14 @@ static void dump_string(struct dump *d, const struct jstr *s)
         uint32_t cp;
         int n = utf8_decode(s->s + i, s->n - i, &cp);
         n = n > 0 ? n : 1;
-        const char *plain = cp == '"' ? "\\\"" : cp == '\\' ? "\\\\" : cp == '\n' ? "\\n" : cp == '\r' ? "\\r"
-                            : cp == '\t' ? "\\t" : cp == '\f' ? "\\f" : cp == '\b' ? "\\b" : NULL;
+        const char *plain = cp == '"'    ? "\\\""
+                            : cp == '\\' ? "\\\\"
+                            : cp == '\n' ? "\\n"
+                            : cp == '\r' ? "\\r"
+                            : cp == '\t' ? "\\t"
+                            : cp == '\f' ? "\\f"
+                            : cp == '\b' ? "\\b"
+                                         : NULL;
         if (plain) {
             puts_mark(d->b, plain, mark_at(s, i));
         } else if (cp < 0x20 || (d->ascii && cp > 0x7e && cp < 0x10000)) {
@@ -762,10 +784,10 @@ static int dump_key(struct dump *d, struct jval key)
     return rc;
 }
 
-
 static int sort_entries(struct jinja_run *r, struct jentry *v, size_t n)
 {
-    for (size_t i = 1; i < n; i++) { /* objects in templates are small; insertion keeps equal keys in order */
+    for (size_t i = 1; i < n;
+         i++) { /* objects in templates are small; insertion keeps equal keys in order */
         struct jentry x = v[i];
         size_t k = i;
         int less = 0;
@@ -856,14 +878,24 @@ static int dump(struct dump *d, struct jval v)
     }
 }
 
-int jtojson(struct jinja_run *r, struct jval v, int indent, int sort_keys, const struct jstr *item_sep,
-            const struct jstr *key_sep, int ensure_ascii, struct jval *out)
+int jtojson(struct jinja_run *r, struct jval v, int indent, int sort_keys,
+            const struct jstr *item_sep, const struct jstr *key_sep, int ensure_ascii,
+            struct jval *out)
 {
-    static const struct jstr comma_space = {.s = ", ", .n = 2, .mark = 1}, comma = {.s = ",", .n = 1, .mark = 1},
+    static const struct jstr comma_space = {.s = ", ", .n = 2, .mark = 1},
+                             comma = {.s = ",", .n = 1, .mark = 1},
                              colon = {.s = ": ", .n = 2, .mark = 1};
     struct jsb b;
-    struct dump d = {r, &b, indent, sort_keys, ensure_ascii, item_sep ? item_sep : indent >= 0 ? &comma : &comma_space,
-                     key_sep ? key_sep : &colon, 0};
+    struct dump d = {r,
+                     &b,
+                     indent,
+                     sort_keys,
+                     ensure_ascii,
+                     item_sep      ? item_sep
+                     : indent >= 0 ? &comma
+                                   : &comma_space,
+                     key_sep ? key_sep : &colon,
+                     0};
     jsb_init(&b);
     int rc = dump(&d, v);
     if (rc) {

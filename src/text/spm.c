@@ -3,12 +3,13 @@
  *
  *   ModelProto       1 pieces (repeated)   2 trainer_spec   3 normalizer_spec   5 denormalizer_spec
  *   SentencePiece    1 piece (UTF-8)       2 score (float)  3 type (1..6, default 1 = NORMAL)
- *   TrainerSpec      3 model_type (2 = BPE)                 24 treat_whitespace_as_suffix  35 byte_fallback
- *   NormalizerSpec   2 precompiled_charsmap  3 add_dummy_prefix  4 remove_extra_whitespaces
- *                    5 escape_whitespaces (3, 4 and 5 default to true when absent)
+ *   TrainerSpec      3 model_type (2 = BPE)                 24 treat_whitespace_as_suffix  35
+ * byte_fallback NormalizerSpec   2 precompiled_charsmap  3 add_dummy_prefix  4
+ * remove_extra_whitespaces 5 escape_whitespaces (3, 4 and 5 default to true when absent)
  *
- * Unknown fields are skipped. Every length is checked against the bytes that are left, so that no file can
- * make the reader leave its buffer or allocate more than a small multiple of the file's own size. */
+ * Unknown fields are skipped. Every length is checked against the bytes that are left, so that no
+ * file can make the reader leave its buffer or allocate more than a small multiple of the file's
+ * own size. */
 #include "text/spm.h"
 
 #include "base/buf.h"
@@ -103,10 +104,12 @@ static int next_field(struct span *s, struct field *f)
 
 static int bad_bytes(struct err *e, const char *name, const char *where)
 {
-    return err_set(e, ERR_FORMAT, "%s: %s is not a SentencePiece model (bad protobuf)", name, where);
+    return err_set(e, ERR_FORMAT, "%s: %s is not a SentencePiece model (bad protobuf)", name,
+                   where);
 }
 
-static int read_piece(struct spm *m, struct span s, const char *name, char **blob_end, struct err *e)
+static int read_piece(struct spm *m, struct span s, const char *name, char **blob_end,
+                      struct err *e)
 {
     int id = m->n_pieces;
     struct spm_piece *p = &m->pieces[id];
@@ -141,7 +144,8 @@ static int read_piece(struct spm *m, struct span s, const char *name, char **blo
                        (unsigned long long)type);
     }
     if (!isfinite(score)) {
-        return err_set(e, ERR_FORMAT, "%s: piece %d has a score that is not a finite number", name, id);
+        return err_set(e, ERR_FORMAT, "%s: piece %d has a score that is not a finite number", name,
+                       id);
     }
     p->text = *blob_end;
     p->n_bytes = (uint16_t)n;
@@ -198,29 +202,32 @@ static int check_specs(const struct specs *c, const char *name, struct err *e)
                        types[c->model_type < 5 ? c->model_type : 0]);
     }
     if (!c->byte_fallback) {
-        return err_set(e, ERR_UNSUPPORTED, "%s: trainer_spec.byte_fallback is false, expected true", name);
+        return err_set(e, ERR_UNSUPPORTED, "%s: trainer_spec.byte_fallback is false, expected true",
+                       name);
     }
     if (c->whitespace_as_suffix) {
         return err_set(e, ERR_UNSUPPORTED,
                        "%s: trainer_spec.treat_whitespace_as_suffix is true, expected false", name);
     }
     if (c->charsmap_bytes) {
-        return err_set(e, ERR_UNSUPPORTED,
-                       "%s: normalizer_spec.precompiled_charsmap has %zu bytes, expected none (identity)",
-                       name, c->charsmap_bytes);
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "%s: normalizer_spec.precompiled_charsmap has %zu bytes, expected none (identity)",
+            name, c->charsmap_bytes);
     }
     if (c->denormalizer_bytes) {
         return err_set(e, ERR_UNSUPPORTED,
-                       "%s: denormalizer_spec.precompiled_charsmap has %zu bytes, expected none", name,
-                       c->denormalizer_bytes);
+                       "%s: denormalizer_spec.precompiled_charsmap has %zu bytes, expected none",
+                       name, c->denormalizer_bytes);
     }
     if (c->add_dummy_prefix) {
-        return err_set(e, ERR_UNSUPPORTED, "%s: normalizer_spec.add_dummy_prefix is true, expected false",
-                       name);
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: normalizer_spec.add_dummy_prefix is true, expected false", name);
     }
     if (c->remove_extra_whitespaces) {
         return err_set(e, ERR_UNSUPPORTED,
-                       "%s: normalizer_spec.remove_extra_whitespaces is true, expected false", name);
+                       "%s: normalizer_spec.remove_extra_whitespaces is true, expected false",
+                       name);
     }
     if (!c->escape_whitespaces) {
         return err_set(e, ERR_UNSUPPORTED,
@@ -254,7 +261,8 @@ static int count_pieces(struct span s, const char *name, size_t *n_pieces, size_
         return bad_bytes(e, name, "the file");
     }
     if (*n_pieces == 0 || *n_pieces > SPM_PIECES_MAX) {
-        return err_set(e, ERR_FORMAT, "%s: %zu pieces, expected 1 to %d", name, *n_pieces, SPM_PIECES_MAX);
+        return err_set(e, ERR_FORMAT, "%s: %zu pieces, expected 1 to %d", name, *n_pieces,
+                       SPM_PIECES_MAX);
     }
     return 0;
 }
@@ -294,7 +302,8 @@ static int build_index(struct spm *m, const char *name, struct err *e)
         const struct spm_piece *p = &m->pieces[id];
         int32_t other = spm_find(m, p->text, p->n_bytes);
         if (other >= 0) {
-            return err_set(e, ERR_FORMAT, "%s: pieces %d and %d are both \"%s\"", name, other, id, p->text);
+            return err_set(e, ERR_FORMAT, "%s: pieces %d and %d are both \"%s\"", name, other, id,
+                           p->text);
         }
         uint32_t i = slot_of(m, p->text, p->n_bytes);
         while (m->index[i] >= 0) {
@@ -318,8 +327,8 @@ static int check_types(struct spm *m, const char *name, struct err *e)
         const struct spm_piece *p = &m->pieces[id];
         if (p->type == SPM_UNKNOWN) {
             if (m->unk_id >= 0) {
-                return err_set(e, ERR_FORMAT, "%s: pieces %d and %d both have the type UNKNOWN", name,
-                               m->unk_id, id);
+                return err_set(e, ERR_FORMAT, "%s: pieces %d and %d both have the type UNKNOWN",
+                               name, m->unk_id, id);
             }
             m->unk_id = id;
         } else if (p->type == SPM_UNUSED) {
@@ -329,7 +338,8 @@ static int check_types(struct spm *m, const char *name, struct err *e)
             int hi = p->n_bytes == 6 && !memcmp(t, "<0x", 3) && t[5] == '>' ? hex_digit(t[3]) : -1;
             int lo = hi >= 0 ? hex_digit(t[4]) : -1;
             if (lo < 0) {
-                return err_set(e, ERR_FORMAT, "%s: piece %d has the type BYTE but is \"%s\"", name, id, t);
+                return err_set(e, ERR_FORMAT, "%s: piece %d has the type BYTE but is \"%s\"", name,
+                               id, t);
             }
             m->byte_id[hi * 16 + lo] = id;
         }
@@ -347,14 +357,17 @@ static int check_types(struct spm *m, const char *name, struct err *e)
 
 int spm_parse(struct spm *m, const void *data, size_t n_bytes, const char *name, struct err *e)
 {
-    struct specs c = {.model_type = 1, .add_dummy_prefix = 1, .remove_extra_whitespaces = 1,
+    struct specs c = {.model_type = 1,
+                      .add_dummy_prefix = 1,
+                      .remove_extra_whitespaces = 1,
                       .escape_whitespaces = 1};
     struct span s = {data, (const uint8_t *)data + n_bytes};
     size_t n_pieces = 0, text_bytes = 0;
     struct field f;
     memset(m, 0, sizeof(*m));
     if (n_bytes > 40 && !memcmp(data, "version https://git-lfs", 23)) {
-        return err_set(e, ERR_FORMAT, "%s: a Git-LFS pointer, not the file itself (run git lfs pull)", name);
+        return err_set(e, ERR_FORMAT,
+                       "%s: a Git-LFS pointer, not the file itself (run git lfs pull)", name);
     }
     if (n_bytes == 0) {
         return err_set(e, ERR_FORMAT, "%s: the file is empty", name);

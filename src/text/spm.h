@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reader of tokenizer.model, the protobuf file that SentencePiece writes. Only what tern's BPE understands
- * is accepted: model type BPE with byte fallback, identity normalisation, whitespace kept as it is. Anything
- * else is refused by the name of its field, since a tokenizer that is almost right is worse than none. */
+/* Reader of tokenizer.model, the protobuf file that SentencePiece writes. Only what tern's BPE
+ * understands is accepted: model type BPE with byte fallback, identity normalisation, whitespace
+ * kept as it is. Anything else is refused by the name of its field, since a tokenizer that is
+ * almost right is worse than none. */
 #ifndef TERN_TEXT_SPM_H
 #define TERN_TEXT_SPM_H
 
@@ -9,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SPM_FILE_BYTES_MAX ((size_t)64 << 20)
-#define SPM_PIECES_MAX     (1 << 20)
+#define SPM_FILE_BYTES_MAX  ((size_t)64 << 20)
+#define SPM_PIECES_MAX      (1 << 20)
 #define SPM_PIECE_BYTES_MAX 512
 
 enum spm_type {
@@ -45,6 +46,7 @@ struct spm {
 int spm_parse(struct spm *m, const void *data, size_t n_bytes, const char *name, struct err *e);
 int spm_open(struct spm *m, const char *path, struct err *e);
 void spm_fini(struct spm *m);
-int32_t spm_find(const struct spm *m, const char *text, size_t n_bytes); /* id of the exact piece, -1 if none */
+int32_t spm_find(const struct spm *m, const char *text,
+                 size_t n_bytes); /* id of the exact piece, -1 if none */
 
 #endif

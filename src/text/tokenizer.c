@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model directory's tokenizer: the SentencePiece model plus the special and added tokens that the side files
- * name. A special string is found by a longest-match search, leftmost first; the spans between specials are
- * encoded independently of each other.
+/* A model directory's tokenizer: the SentencePiece model plus the special and added tokens that the
+ * side files name. A special string is found by a longest-match search, leftmost first; the spans
+ * between specials are encoded independently of each other.
  *
  * What is matched as special: CONTROL pieces of the model, every token of added_tokens.json and
  * added_tokens_decoder, the named tokens (*_token) and additional_special_tokens. Hidden by
- * skip_special_tokens: the same without those of added_tokens.json and added_tokens_decoder that no list calls
- * special. A string that has no id is no token, only a name.
+ * skip_special_tokens: the same without those of added_tokens.json and added_tokens_decoder that no
+ * list calls special. A string that has no id is no token, only a name.
  *
- * No merge of ordinary text may produce a matched token (their ids are banned in the BPE tables): typed text
- * stays text. */
+ * No merge of ordinary text may produce a matched token (their ids are banned in the BPE tables):
+ * typed text stays text. */
 #include "text/tokenizer.h"
 
 #include "base/arena.h"
@@ -24,19 +24,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#define IDS_MAX           SPM_PIECES_MAX
+#define IDS_MAX             SPM_PIECES_MAX
 #define SIDE_FILE_BYTES_MAX ((size_t)64 << 20)
-#define SPECIAL_BYTES_MAX 512
-#define NAMED_MAX         256
+#define SPECIAL_BYTES_MAX   512
+#define NAMED_MAX           256
 
 struct token {
     const char *raw;  /* NULL: hole */
     const char *text; /* what it decodes to */
     uint32_t n_raw, n_text;
-    uint8_t special;  /* hidden by skip_special_tokens */
-    uint8_t matched;  /* found in text by its string */
+    uint8_t special;        /* hidden by skip_special_tokens */
+    uint8_t matched;        /* found in text by its string */
     uint8_t lstrip, rstrip; /* the match swallows white space on that side */
-    uint8_t added;    /* set by a side file */
+    uint8_t added;          /* set by a side file */
 };
 
 struct named {
@@ -138,7 +138,8 @@ static int add_pieces(struct tokenizer *t, struct err *e)
     return 0;
 }
 
-/* Every string that gets an id from a side file is in the trie already when this is called again for it. */
+/* Every string that gets an id from a side file is in the trie already when this is called again
+ * for it. */
 static int32_t find_string(const struct tokenizer *t, const char *s, size_t n)
 {
     int32_t id = trie_find(&t->specials, s, n);
@@ -167,13 +168,14 @@ static int add_token(struct tokenizer *t, const char *file, const char *s, size_
                        (long long)id, IDS_MAX - 1);
     }
     if (n == 0 || n > SPECIAL_BYTES_MAX || memchr(s, 0, n)) {
-        return err_set(e, ERR_FORMAT, "%s: the string of token %lld has %zu bytes, expected 1 to %d", file,
+        return err_set(e, ERR_FORMAT,
+                       "%s: the string of token %lld has %zu bytes, expected 1 to %d", file,
                        (long long)id, n, SPECIAL_BYTES_MAX);
     }
     int32_t known = find_string(t, s, n);
     if (known >= 0 && known != id) {
-        return err_set(e, ERR_FORMAT, "%s: token \"%s\" has the id %lld, expected %d as elsewhere", file, s,
-                       (long long)id, known);
+        return err_set(e, ERR_FORMAT, "%s: token \"%s\" has the id %lld, expected %d as elsewhere",
+                       file, s, (long long)id, known);
     }
     if (ensure_id(t, (int32_t)id, e)) {
         return ERR_NOMEM;
@@ -181,8 +183,8 @@ static int add_token(struct tokenizer *t, const char *file, const char *s, size_
     struct token *k = &t->tokens[id];
     if (known < 0) {
         if (k->added) {
-            return err_set(e, ERR_FORMAT, "%s: id %lld is \"%s\", expected \"%s\" as elsewhere", file,
-                           (long long)id, s, k->raw);
+            return err_set(e, ERR_FORMAT, "%s: id %lld is \"%s\", expected \"%s\" as elsewhere",
+                           file, (long long)id, s, k->raw);
         }
         if (k->matched && trie_add(&t->specials, k->raw, k->n_raw, -1)) {
             return out_of_memory(e); /* the id's old string is no token any more */
@@ -227,19 +229,20 @@ static int add_special(struct tokenizer *t, const struct json *v, const char *na
     return id < 0 ? 0 : match_token(t, id, 1, e);
 }
 
-static int add_decoder_entry(struct tokenizer *t, const char *file, const char *key, const struct json *v,
-                             struct err *e)
+static int add_decoder_entry(struct tokenizer *t, const char *file, const char *key,
+                             const struct json *v, struct err *e)
 {
     size_t n = 0;
     char *end;
     long long id = strtoll(key, &end, 10);
     const char *s = token_string(v, &n);
     if (*key < '0' || *key > '9' || *end || !s) {
-        return err_set(e, ERR_FORMAT, "%s: added_tokens_decoder \"%s\" is not an id with a content", file, key);
+        return err_set(e, ERR_FORMAT, "%s: added_tokens_decoder \"%s\" is not an id with a content",
+                       file, key);
     }
     if (json_bool(json_get(v, "single_word"))) {
-        return err_set(e, ERR_UNSUPPORTED, "%s: added token \"%s\" has single_word true, expected false", file,
-                       s);
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: added token \"%s\" has single_word true, expected false", file, s);
     }
     int r = add_token(t, file, s, n, id, e);
     if (!r) {
@@ -285,14 +288,16 @@ static int add_named(struct tokenizer *t, const struct json *doc, struct err *e)
     while (!r && json_next(doc, &it, &key, &n, &v)) {
         if (ends_with_token(key, n)) {
             r = add_special(t, v, key, e);
-        } else if (!strcmp(key, "additional_special_tokens") || !strcmp(key, "extra_special_tokens")) {
+        } else if (!strcmp(key, "additional_special_tokens") ||
+                   !strcmp(key, "extra_special_tokens")) {
             r = add_special_list(t, v, e);
         }
     }
     return r;
 }
 
-static int add_added_tokens(struct tokenizer *t, const char *file, const struct json *doc, struct err *e)
+static int add_added_tokens(struct tokenizer *t, const char *file, const struct json *doc,
+                            struct err *e)
 {
     size_t it = 0, n;
     const char *key;
@@ -385,15 +390,18 @@ static int missing_model(const char *dir, const char *path, struct err *e)
         return err_set(e, ERR_NOT_FOUND, "%s: no such directory", dir);
     }
     if (has_json) {
-        return err_set(e, ERR_UNSUPPORTED,
-                       "%s: no such file; tokenizer.json is there but is not supported: put the original "
-                       "tokenizer.model (SentencePiece BPE) beside it",
-                       path);
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "%s: no such file; tokenizer.json is there but is not supported: put the original "
+            "tokenizer.model (SentencePiece BPE) beside it",
+            path);
     }
-    return err_set(e, ERR_NOT_FOUND,
-                   "%s: no such file (looked for tokenizer.model and tokenizer.json; tokenizer.model is needed, "
-                   "added_tokens.json, special_tokens_map.json and tokenizer_config.json are optional)",
-                   path);
+    return err_set(
+        e, ERR_NOT_FOUND,
+        "%s: no such file (looked for tokenizer.model and tokenizer.json; tokenizer.model is "
+        "needed, "
+        "added_tokens.json, special_tokens_map.json and tokenizer_config.json are optional)",
+        path);
 }
 
 int tokenizer_open(struct tokenizer **out, const char *model_dir, struct err *e)
@@ -478,7 +486,8 @@ const char *tokenizer_named(const struct tokenizer *t, const char *name)
     return NULL;
 }
 
-int tokenizer_named_next(const struct tokenizer *t, size_t *it, const char **name, const char **value)
+int tokenizer_named_next(const struct tokenizer *t, size_t *it, const char **name,
+                         const char **value)
 {
     if (*it >= (size_t)t->n_named) {
         return 0;
@@ -610,8 +619,8 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes
     return encode(t, text, NULL, n_bytes, parse_special, out, e);
 }
 
-int tokenizer_encode_marked(const struct tokenizer *t, const char *text, const uint8_t *mark, size_t n_bytes,
-                            struct token_ids *out, struct err *e)
+int tokenizer_encode_marked(const struct tokenizer *t, const char *text, const uint8_t *mark,
+                            size_t n_bytes, struct token_ids *out, struct err *e)
 {
     return encode(t, text, mark, n_bytes, 1, out, e);
 }

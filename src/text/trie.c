@@ -115,7 +115,8 @@ int trie_add(struct trie *t, const char *s, size_t n_bytes, int32_t value)
     return 0;
 }
 
-int32_t trie_longest(const struct trie *t, const char *s, const uint8_t *mark, size_t n_bytes, size_t *len)
+int32_t trie_longest(const struct trie *t, const char *s, const uint8_t *mark, size_t n_bytes,
+                     size_t *len)
 {
     int32_t best = -1;
     uint32_t node = 0;

@@ -8,9 +8,9 @@
 
 int unicode_is_space(uint32_t cp)
 {
-    return (cp >= 9 && cp <= 13) || (cp >= 28 && cp <= 32) || cp == 0x85 || cp == 0xa0 || cp == 0x1680 ||
-           (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 || cp == 0x202f || cp == 0x205f ||
-           cp == 0x3000;
+    return (cp >= 9 && cp <= 13) || (cp >= 28 && cp <= 32) || cp == 0x85 || cp == 0xa0 ||
+           cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 ||
+           cp == 0x202f || cp == 0x205f || cp == 0x3000;
 }
 
 size_t unicode_leading_space(const char *s, size_t n_bytes)
@@ -119,7 +119,9 @@ int unicode_title(uint32_t cp, uint32_t out[3])
     if (n) {
         return n;
     }
-    out[0] = in_ranges(title_same, COUNT(title_same), cp) ? cp : run_map(title_runs, COUNT(title_runs), cp);
+    out[0] = in_ranges(title_same, COUNT(title_same), cp)
+                 ? cp
+                 : run_map(title_runs, COUNT(title_runs), cp);
     if (out[0] == cp && !in_ranges(title_same, COUNT(title_same), cp)) {
         out[0] = run_map(upper_runs, COUNT(upper_runs), cp);
     }

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+/* clang-format off */
+
 struct case_run {
     uint32_t first, last, step;
     int32_t delta;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any text as a template, rendered with a small conversation: an error with a text, or output with a mark per byte. */
+/* Any text as a template, rendered with a small conversation: an error with a text, or output with
+ * a mark per byte. */
 #include "text/jinja.h"
 
 #include "base/utf8.h"
@@ -9,8 +10,10 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 static const char variables[] =
-    "{\"messages\":[{\"role\":\"system\",\"content\":\" S\\n\"},{\"role\":\"user\",\"content\":\"\\u4f60\\u597d "
-    "</s>\"},{\"role\":\"assistant\",\"content\":\"A\",\"n\":3}],\"s\":\" a,b \",\"n\":7,\"f\":2.5,\"l\":[3,1,2],"
+    "{\"messages\":[{\"role\":\"system\",\"content\":\" "
+    "S\\n\"},{\"role\":\"user\",\"content\":\"\\u4f60\\u597d "
+    "</s>\"},{\"role\":\"assistant\",\"content\":\"A\",\"n\":3}],\"s\":\" a,b "
+    "\",\"n\":7,\"f\":2.5,\"l\":[3,1,2],"
     "\"d\":{\"a\":1,\"b\":[null,true]}}";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any text through one small tokenizer: encoding then decoding gives the text back (a literal U+2581 becomes a space),
- * and incremental decoding agrees, whole characters at a time. */
+/* Any text through one small tokenizer: encoding then decoding gives the text back (a literal
+ * U+2581 becomes a space), and incremental decoding agrees, whole characters at a time. */
 #include "text/tokenizer.h"
 
 #include "../unit/text_model.h"

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kcheck --bench: what kernels do per second, beside what this machine can do.
  *
- * Limits are measured by the same threads in the same run: reading memory with four streams a thread, and
- * multiply-adds on registers. Other programs disturb both, so each line alternates many times between the limit and
- * the kernel and compares medians (for arithmetic: the best limit so far). Time is the CPU time of the slowest
- * thread, so that a thread that was put aside for another program does not count as slow. Shapes are those of
- * ERNIE-4.5-0.3B; weights walk through a buffer far larger than any cache, as they do in a decode step. */
+ * Limits are measured by the same threads in the same run: reading memory with four streams a
+ * thread, and multiply-adds on registers. Other programs disturb both, so each line alternates many
+ * times between the limit and the kernel and compares medians (for arithmetic: the best limit so
+ * far). Time is the CPU time of the slowest thread, so that a thread that was put aside for another
+ * program does not count as slow. Shapes are those of ERNIE-4.5-0.3B; weights walk through a buffer
+ * far larger than any cache, as they do in a decode step. */
 #include "cpu/pool.h"
 #include "kcheck.h"
 #include <stdio.h>
@@ -86,44 +87,47 @@ __attribute__((target("avx512f"))) static uint64_t read_avx512(const char *p, si
     return (uint64_t)_mm512_reduce_or_epi64(s0);
 }
 
-/* Multiply-adds on registers: 24 (12) independent chains of zeros. In assembly, because a compiler may fold,
- * reorder or spill them. */
+/* Multiply-adds on registers: 24 (12) independent chains of zeros. In assembly, because a compiler
+ * may fold, reorder or spill them. */
 #define CHAINS_12 "0,1,2,3,4,5,6,7,8,9,10,11"
 #define CHAINS_24 CHAINS_12 ",12,13,14,15,16,17,18,19,20,21,22,23"
 
 __attribute__((target("avx512f"))) static void spin_bf16(long rounds)
 {
     __asm__ volatile(".irp i," CHAINS_24 "\n\tvpxord %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n"
-                     "1:\n\t.irp i," CHAINS_24 "\n\tvdpbf16ps %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n\t"
+                     "1:\n\t.irp i," CHAINS_24
+                     "\n\tvdpbf16ps %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n\t"
                      "dec %0\n\tjnz 1b"
                      : "+r"(rounds)
                      :
-                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
-                       "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19",
-                       "xmm20", "xmm21", "xmm22", "xmm23");
+                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16",
+                       "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23");
 }
 
 __attribute__((target("avx512f"))) static void spin_f32_avx512(long rounds)
 {
     __asm__ volatile(".irp i," CHAINS_24 "\n\tvpxord %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n"
-                     "1:\n\t.irp i," CHAINS_24 "\n\tvfmadd231ps %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n\t"
+                     "1:\n\t.irp i," CHAINS_24
+                     "\n\tvfmadd231ps %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n\t"
                      "dec %0\n\tjnz 1b"
                      : "+r"(rounds)
                      :
-                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
-                       "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19",
-                       "xmm20", "xmm21", "xmm22", "xmm23");
+                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16",
+                       "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23");
 }
 
 __attribute__((target("avx2"))) static void spin_f32_avx2(long rounds)
 {
     __asm__ volatile(".irp i," CHAINS_12 "\n\tvpxor %%ymm\\i, %%ymm\\i, %%ymm\\i\n\t.endr\n"
-                     "1:\n\t.irp i," CHAINS_12 "\n\tvfmadd231ps %%ymm\\i, %%ymm\\i, %%ymm\\i\n\t.endr\n\t"
+                     "1:\n\t.irp i," CHAINS_12
+                     "\n\tvfmadd231ps %%ymm\\i, %%ymm\\i, %%ymm\\i\n\t.endr\n\t"
                      "dec %0\n\tjnz 1b"
                      : "+r"(rounds)
                      :
-                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
-                       "xmm10", "xmm11");
+                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                       "xmm9", "xmm10", "xmm11");
 }
 #endif
 
@@ -193,7 +197,8 @@ static double median(double *x, int n)
     return x[n / 2];
 }
 
-/* Where the next n_bytes of weights are: a walk through the whole pool, so that nothing is still in a cache. */
+/* Where the next n_bytes of weights are: a walk through the whole pool, so that nothing is still in
+ * a cache. */
 static const char *next_weights(struct bench *b, size_t n_bytes)
 {
     b->at = b->at + n_bytes > POOL_BYTES ? 0 : b->at;
@@ -308,9 +313,10 @@ static void bench_product(struct bench *b, const struct product *p, int m)
     b->gbps = median(b->probes, N_REPEATS);
     double t = median(s, N_REPEATS), gbps = (double)r.n_bytes / t * 1e-9, gflops = flops / t * 1e-9;
     double peak = p->t == ACT_BF16 && b->gflops_bf16 > 0 ? b->gflops_bf16 : b->gflops_f32;
-    printf("%-12s %-4s M %4d N %6d K %4d %9.1f us %7.1f of %5.1f GB/s %5.1f%% %8.1f GFLOP/s %5.1f%%\n", p->name,
-           p->t == ACT_BF16 ? "bf16" : "f32", m, p->n, p->k, t * 1e6, gbps, b->gbps, 100 * gbps / b->gbps, gflops,
-           peak > 0 ? 100 * gflops / peak : 0.0);
+    printf(
+        "%-12s %-4s M %4d N %6d K %4d %9.1f us %7.1f of %5.1f GB/s %5.1f%% %8.1f GFLOP/s %5.1f%%\n",
+        p->name, p->t == ACT_BF16 ? "bf16" : "f32", m, p->n, p->k, t * 1e6, gbps, b->gbps,
+        100 * gbps / b->gbps, gflops, peak > 0 ? 100 * gflops / peak : 0.0);
     fflush(stdout);
 }
 
@@ -342,13 +348,14 @@ static void step_task(void *arg, int worker, int n_workers)
 
 static void bench_step(struct bench *b)
 {
-    double n_bytes = 18.0 * (2560 * 1024 + 1024 * 2048 + 6144 * 1024 + 1024 * 3072) * 2 + 103424.0 * 1024 * 2;
+    double n_bytes =
+        18.0 * (2560 * 1024 + 1024 * 2048 + 6144 * 1024 + 1024 * 3072) * 2 + 103424.0 * 1024 * 2;
     if (b->filter && !strstr("step", b->filter)) {
         return;
     }
     double t = measure(b, step_task, b), gbps = n_bytes / t * 1e-9;
-    printf("%-12s bf16 M    1 %-15s %9.1f us %7.1f of %5.1f GB/s %5.1f%%\n", "step", "all 0.3B", t * 1e6, gbps,
-           b->gbps, 100 * gbps / b->gbps);
+    printf("%-12s bf16 M    1 %-15s %9.1f us %7.1f of %5.1f GB/s %5.1f%%\n", "step", "all 0.3B",
+           t * 1e6, gbps, b->gbps, 100 * gbps / b->gbps);
 }
 
 /* ---- the rest ---- */
@@ -376,7 +383,14 @@ static void attn_task(void *arg, int worker, int n_workers)
         for (size_t i = 0; i < 16; i++) {
             tiles[i] = b->weights + ((size_t)p * 16 + i) * tile_bytes % (POOL_BYTES / 2);
         }
-        struct attn_part part = {b->a, r->n_q, 128, 0.088f, visible, tiles, m, l,
+        struct attn_part part = {b->a,
+                                 r->n_q,
+                                 128,
+                                 0.088f,
+                                 visible,
+                                 tiles,
+                                 m,
+                                 l,
                                  b->acc + (size_t)worker * ATTN_MAX_Q * 128,
                                  b->scratch + (size_t)worker * ATTN_SCRATCH_FLOATS};
         b->k->act[r->t].attn_part(&part);
@@ -390,11 +404,14 @@ static void bench_attention(struct bench *b, enum act_type t, int n_q)
         return;
     }
     double best = measure(b, attn_task, &r);
-    double bytes = (double)r.n_parts * 16 * 32 * 128 * (double)act_size(t), flops = r.n_parts * 256.0 * 128 * 4 * n_q;
+    double bytes = (double)r.n_parts * 16 * 32 * 128 * (double)act_size(t),
+           flops = r.n_parts * 256.0 * 128 * 4 * n_q;
     double peak = t == ACT_BF16 && b->gflops_bf16 > 0 ? b->gflops_bf16 : b->gflops_f32;
-    printf("%-12s %-4s queries %2d, 256 positions %6.1f us %9.1f GB/s %5.1f%% %8.1f GFLOP/s %5.1f%%\n", "attention",
-           t == ACT_BF16 ? "bf16" : "f32", n_q, best * 1e6 / r.n_parts, bytes / best * 1e-9,
-           100 * bytes / best * 1e-9 / b->gbps, flops / best * 1e-9, peak > 0 ? 100 * flops / best * 1e-9 / peak : 0.0);
+    printf(
+        "%-12s %-4s queries %2d, 256 positions %6.1f us %9.1f GB/s %5.1f%% %8.1f GFLOP/s %5.1f%%\n",
+        "attention", t == ACT_BF16 ? "bf16" : "f32", n_q, best * 1e6 / r.n_parts,
+        bytes / best * 1e-9, 100 * bytes / best * 1e-9 / b->gbps, flops / best * 1e-9,
+        peak > 0 ? 100 * flops / best * 1e-9 / peak : 0.0);
 }
 
 static void rows_task(void *arg, int worker, int n_workers)
@@ -428,7 +445,8 @@ static void pack_task(void *arg, int worker, int n_workers)
     int t0, t1;
     size_t half = POOL_BYTES / 2;
     cpu_split(6144 * 8 / 16, 4, worker, n_workers, &t0, &t1);
-    b->k->pack(b->weights + half, WEIGHT_BF16, 6144 * 8, 1024, b->weights, DTYPE_BF16, 1024, 1, t0, t1, 1, 0);
+    b->k->pack(b->weights + half, WEIGHT_BF16, 6144 * 8, 1024, b->weights, DTYPE_BF16, 1024, 1, t0,
+               t1, 1, 0);
 }
 
 static void pack_in_out_task(void *arg, int worker, int n_workers)
@@ -438,8 +456,8 @@ static void pack_in_out_task(void *arg, int worker, int n_workers)
     size_t half = POOL_BYTES / 2;
     for (size_t i = 0; i < 8; i++) {
         cpu_split(6144 / 16, 4, worker, n_workers, &t0, &t1);
-        b->k->pack(b->weights + half + i * 6144 * 2048, WEIGHT_BF16, 6144, 1024, b->weights + i * 6144 * 2048,
-                   DTYPE_BF16, 1, 6144, t0, t1, 1, 0);
+        b->k->pack(b->weights + half + i * 6144 * 2048, WEIGHT_BF16, 6144, 1024,
+                   b->weights + i * 6144 * 2048, DTYPE_BF16, 1, 6144, t0, t1, 1, 0);
     }
 }
 
@@ -501,7 +519,8 @@ static void run_all(struct bench *b)
         bench_attention(b, (enum act_type)t, 8);
         bench_attention(b, (enum act_type)t, 64);
     }
-    bench_simple(b, "rmsnorm, add 512x1024, swiglu 512x3072", rows_task, 512 * 1024 * 10.0 + 512 * 3072 * 10.0);
+    bench_simple(b, "rmsnorm, add 512x1024, swiglu 512x3072", rows_task,
+                 512 * 1024 * 10.0 + 512 * 3072 * 10.0);
     bench_simple(b, "argmax, logsumexp of 103424", logits_task, 103424 * 16.0);
     bench_simple(b, "pack [out, in]", pack_task, 6144 * 8 * 1024 * 2.0);
     bench_simple(b, "pack [in, out]", pack_in_out_task, 6144 * 8 * 1024 * 2.0);
@@ -541,8 +560,8 @@ int kbench_run(const char *level, const char *filter)
     cpu_pool_run(b.pool, fill_task, &b);
     memcpy(b.a, b.weights, 512 * 3072 * 4);
     limits_now(&b);
-    printf("level %s, 1 thread: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32\n", cpu_level_name(b.k->level),
-           b.gbps, b.gflops_bf16, b.gflops_f32);
+    printf("level %s, 1 thread: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32\n",
+           cpu_level_name(b.k->level), b.gbps, b.gflops_bf16, b.gflops_f32);
     cpu_pool_close(b.pool);
     b.pool = NULL;
     b.gbps = b.gflops_bf16 = b.gflops_f32 = 0;
@@ -552,8 +571,8 @@ int kbench_run(const char *level, const char *filter)
         goto done;
     }
     limits_now(&b);
-    printf("level %s, %d threads: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32\n", cpu_level_name(b.k->level),
-           n_threads, b.gbps, b.gflops_bf16, b.gflops_f32);
+    printf("level %s, %d threads: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32\n",
+           cpu_level_name(b.k->level), n_threads, b.gbps, b.gflops_bf16, b.gflops_f32);
     run_all(&b);
     rc = 0;
 done:

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kcheck: runs every kernel of every level this machine has against the scalar reference and demands equal bits.
+/* kcheck: runs every kernel of every level this machine has against the scalar reference and
+ * demands equal bits.
  *
- *   kcheck [--level NAME] [--seed N] [--quick]  check (a sixth of the matrix shapes); exit 1 on a difference
- *   kcheck --bench [--level NAME] [--only OP]   GB/s and GOP/s beside the machine's own limits
+ *   kcheck [--level NAME] [--seed N] [--quick]  check (a sixth of the matrix shapes); exit 1 on a
+ * difference kcheck --bench [--level NAME] [--only OP]   GB/s and GOP/s beside the machine's own
+ * limits
  *
- * Every buffer ends at a page that may not be touched, inputs include zeros, denormals, infinities and huge
- * values, memory that a kernel must not read as numbers holds NaN, and memory that it must not write is compared
- * too. All NaNs count as equal: their payload is not part of the contract. */
+ * Every buffer ends at a page that may not be touched, inputs include zeros, denormals, infinities
+ * and huge values, memory that a kernel must not read as numbers holds NaN, and memory that it must
+ * not write is compared too. All NaNs count as equal: their payload is not part of the contract. */
 #include "kcheck.h"
 #include "cpu/pool.h"
 #include "kernels/ref/math.h"
@@ -43,9 +45,10 @@ static int below(struct checker *c, int n)
 
 static float value(struct checker *c, enum mode mode)
 {
-    static const float edge[] = {0.0f,     -0.0f,    0x1p-149f, -0x1p-130f, 0x1p-126f, 0x1.fp-127f, 1.0f,
-                                 -1.0f,    65504.0f, 0x1p60f,   -0x1p60f,   0x1p-60f,  -0x1p-63f,   88.7f,
-                                 -87.4f,   -104.5f,  0x1p127f,  INFINITY,   -INFINITY, NAN};
+    static const float edge[] = {0.0f,        -0.0f,    0x1p-149f, -0x1p-130f, 0x1p-126f,
+                                 0x1.fp-127f, 1.0f,     -1.0f,     65504.0f,   0x1p60f,
+                                 -0x1p60f,    0x1p-60f, -0x1p-63f, 88.7f,      -87.4f,
+                                 -104.5f,     0x1p127f, INFINITY,  -INFINITY,  NAN};
     if (mode == EDGE && below(c, 12) == 0) {
         return edge[below(c, (int)(sizeof edge / sizeof edge[0]))];
     }
@@ -86,7 +89,8 @@ static void release_all(void)
 }
 
 /* rows x ld activation values; the last row ends after n elements, at the guard page. */
-static void *activations(struct checker *c, int rows, size_t ld, int n, enum act_type t, enum mode mode, size_t align)
+static void *activations(struct checker *c, int rows, size_t ld, int n, enum act_type t,
+                         enum mode mode, size_t align)
 {
     size_t count = (size_t)(rows - 1) * ld + (size_t)n;
     void *p = guard(count * act_size(t), align);
@@ -113,7 +117,8 @@ static void *copy_of(const void *p, size_t n_bytes, size_t align)
     return q;
 }
 
-static struct weight weight_of(struct checker *c, enum weight_format f, int n, int k, enum mode mode)
+static struct weight weight_of(struct checker *c, enum weight_format f, int n, int k,
+                               enum mode mode)
 {
     size_t n_bytes = weight_packed_bytes(f, n, k);
     void *data = guard(n_bytes, 64);
@@ -134,7 +139,8 @@ static struct weight weight_of(struct checker *c, enum weight_format f, int n, i
 
 /* ---- comparison ---- */
 
-static void report(struct checker *c, const struct kernels *k, const char *what, size_t at, double got, double want)
+static void report(struct checker *c, const struct kernels *k, const char *what, size_t at,
+                   double got, double want)
 {
     if (c->n_bad++ < 20) {
         fprintf(stderr, "kcheck: %s at level %s: element %zu is %a, reference %a\n", what,
@@ -142,8 +148,8 @@ static void report(struct checker *c, const struct kernels *k, const char *what,
     }
 }
 
-static int equal_floats(struct checker *c, const struct kernels *k, const char *what, const float *got,
-                        const float *want, size_t n)
+static int equal_floats(struct checker *c, const struct kernels *k, const char *what,
+                        const float *got, const float *want, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         int both_nan = got[i] != got[i] && want[i] != want[i];
@@ -155,8 +161,8 @@ static int equal_floats(struct checker *c, const struct kernels *k, const char *
     return 1;
 }
 
-static int equal_act(struct checker *c, const struct kernels *k, const char *what, const void *got, const void *want,
-                     size_t n, enum act_type t)
+static int equal_act(struct checker *c, const struct kernels *k, const char *what, const void *got,
+                     const void *want, size_t n, enum act_type t)
 {
     if (t == ACT_F32) {
         return equal_floats(c, k, what, got, want, n);
@@ -184,8 +190,8 @@ struct shape {
 static void describe(char *out, size_t n_out, const char *op, const struct shape *s)
 {
     snprintf(out, n_out, "%s act %s weight %s M %d N %d K %d tiles %d-%d values %d", op,
-             s->t == ACT_BF16 ? "bf16" : "f32", s->f == WEIGHT_BF16 ? "bf16" : "f32", s->m, s->n, s->k, s->tile0,
-             s->tile1, (int)s->mode);
+             s->t == ACT_BF16 ? "bf16" : "f32", s->f == WEIGHT_BF16 ? "bf16" : "f32", s->m, s->n,
+             s->k, s->tile0, s->tile1, (int)s->mode);
 }
 
 static void check_gemm(struct checker *c, const struct shape *s)
@@ -248,7 +254,8 @@ static void check_gemm_swiglu(struct checker *c, const struct shape *s)
     release_all();
 }
 
-/* Rows of a step with their tiles: row i goes to slot (first + i) % 16 of block (first + i) / 16. */
+/* Rows of a step with their tiles: row i goes to slot (first + i) % 16 of block (first + i) / 16.
+ */
 struct kv_case {
     struct qkv_rows r;
     void *tiles[200];
@@ -258,7 +265,8 @@ struct kv_case {
     size_t block_bytes, q_count;
 };
 
-static void kv_setup(struct checker *c, struct kv_case *v, enum act_type t, int m, int n_heads, int n_kv, int hd)
+static void kv_setup(struct checker *c, struct kv_case *v, enum act_type t, int m, int n_heads,
+                     int n_kv, int hd)
 {
     int first = below(c, 16);
     memset(v, 0, sizeof *v);
@@ -291,13 +299,14 @@ static void kv_buffers(struct kv_case *v, enum act_type t, int m)
 }
 
 /* Shared by rope_store (w NULL: x is qkv) and gemm_qkv (x is a). */
-static void check_qkv(struct checker *c, enum act_type t, const struct weight *w, const void *x, size_t ldx, int m,
-                      int n_heads, int n_kv, int hd, int head0, int head1)
+static void check_qkv(struct checker *c, enum act_type t, const struct weight *w, const void *x,
+                      size_t ldx, int m, int n_heads, int n_kv, int hd, int head0, int head1)
 {
     char what[160];
     struct kv_case want, got;
-    snprintf(what, sizeof what, "%s act %s M %d heads %d+%d head_dim %d range %d-%d", w ? "gemm_qkv" : "rope_store",
-             t == ACT_BF16 ? "bf16" : "f32", m, n_heads, n_kv, hd, head0, head1);
+    snprintf(what, sizeof what, "%s act %s M %d heads %d+%d head_dim %d range %d-%d",
+             w ? "gemm_qkv" : "rope_store", t == ACT_BF16 ? "bf16" : "f32", m, n_heads, n_kv, hd,
+             head0, head1);
     kv_setup(c, &want, t, m, n_heads, n_kv, hd);
     for (int i = -1; i < c->n_levels; i++) {
         const struct kernels *k = i < 0 ? c->ref : c->level[i];
@@ -319,22 +328,23 @@ static void check_qkv(struct checker *c, enum act_type t, const struct weight *w
         c->n_cases++;
         int ok = equal_act(c, k, what, got.r.q, want.r.q, want.q_count, t);
         for (int b = 0; b < want.n_blocks && ok; b++) {
-            ok = equal_act(c, k, what, got.tiles[b], want.tiles[b], want.block_bytes / act_size(t), t);
+            ok = equal_act(c, k, what, got.tiles[b], want.tiles[b], want.block_bytes / act_size(t),
+                           t);
         }
     }
     release_all();
 }
 
-static void check_rope_store(struct checker *c, enum act_type t, int m, int n_heads, int n_kv, int hd, int head0,
-                             int head1, enum mode mode)
+static void check_rope_store(struct checker *c, enum act_type t, int m, int n_heads, int n_kv,
+                             int hd, int head0, int head1, enum mode mode)
 {
     int n = (head1 - head0) * hd;
     size_t ld = (size_t)n + (size_t)below(c, 5);
     check_qkv(c, t, NULL, floats(c, m, ld, n, mode), ld, m, n_heads, n_kv, hd, head0, head1);
 }
 
-static void check_gemm_qkv(struct checker *c, enum act_type t, enum weight_format f, int m, int k, int n_heads,
-                           int n_kv, int hd, int head0, int head1)
+static void check_gemm_qkv(struct checker *c, enum act_type t, enum weight_format f, int m, int k,
+                           int n_heads, int n_kv, int hd, int head0, int head1)
 {
     size_t lda = (size_t)k + (size_t)below(c, 3);
     struct weight w = weight_of(c, f, (n_heads + 2 * n_kv) * hd, k, PLAIN);
@@ -342,7 +352,8 @@ static void check_gemm_qkv(struct checker *c, enum act_type t, enum weight_forma
     check_qkv(c, t, &w, a, lda, m, n_heads, n_kv, hd, head0, head1);
 }
 
-static void check_embed(struct checker *c, enum act_type t, enum weight_format f, int n, int k, int m)
+static void check_embed(struct checker *c, enum act_type t, enum weight_format f, int n, int k,
+                        int m)
 {
     char what[160];
     int32_t ids[64];
@@ -367,11 +378,14 @@ static void check_embed(struct checker *c, enum act_type t, enum weight_format f
 static void check_rows(struct checker *c, enum act_type t, int m, int n, enum mode mode)
 {
     char what[160];
-    size_t size = act_size(t), ldx = (size_t)n + (size_t)below(c, 5), ldo = (size_t)n + (size_t)below(c, 5);
+    size_t size = act_size(t), ldx = (size_t)n + (size_t)below(c, 5),
+           ldo = (size_t)n + (size_t)below(c, 5);
     size_t ldg = (size_t)n + (size_t)below(c, 5), n_x = (size_t)(m - 1) * ldx + (size_t)n;
     size_t n_out = (size_t)(m - 1) * ldo + (size_t)n;
-    void *x = activations(c, m, ldx, n, t, mode, size), *start = activations(c, m, ldo, n, t, PLAIN, size);
-    float *w = floats(c, 1, (size_t)n, n, mode), *g = floats(c, m, ldg, n, mode), *u = floats(c, m, ldg, n, mode);
+    void *x = activations(c, m, ldx, n, t, mode, size),
+         *start = activations(c, m, ldo, n, t, PLAIN, size);
+    float *w = floats(c, 1, (size_t)n, n, mode), *g = floats(c, m, ldg, n, mode),
+          *u = floats(c, m, ldg, n, mode);
     void *norm = copy_of(start, n_out * size, size), *glu = copy_of(start, n_out * size, size);
     void *sum = copy_of(x, n_x * size, size);
     c->ref->act[t].rmsnorm(norm, ldo, x, ldx, w, 1e-5f, m, n);
@@ -396,7 +410,8 @@ static void check_rows(struct checker *c, enum act_type t, int m, int n, enum mo
     release_all();
 }
 
-static void check_attn_part(struct checker *c, enum act_type t, int n_q, int hd, int max_visible, int spread)
+static void check_attn_part(struct checker *c, enum act_type t, int n_q, int hd, int max_visible,
+                            int spread)
 {
     char what[160];
     int n_tiles = (max_visible + 15) / 16;
@@ -434,9 +449,10 @@ static void check_attn_part(struct checker *c, enum act_type t, int n_q, int hd,
         }
         tiles[b] = tile;
     }
-    snprintf(what, sizeof what, "attn_part act %d n_q %d head_dim %d visible %d spread %d", (int)t, n_q, hd,
-             max_visible, spread);
-    float *want_m = guard((size_t)n_q * 4, 4), *want_l = guard((size_t)n_q * 4, 4), *want = guard(n_acc * 4, 64);
+    snprintf(what, sizeof what, "attn_part act %d n_q %d head_dim %d visible %d spread %d", (int)t,
+             n_q, hd, max_visible, spread);
+    float *want_m = guard((size_t)n_q * 4, 4), *want_l = guard((size_t)n_q * 4, 4),
+          *want = guard(n_acc * 4, 64);
     struct attn_part p = {q, n_q, hd, 0.125f, visible, tiles, want_m, want_l, want, NULL};
     p.scratch = guard(ATTN_SCRATCH_FLOATS * 4, 64);
     c->ref->act[t].attn_part(&p);
@@ -462,30 +478,35 @@ static void check_attn_merge(struct checker *c, enum act_type t, int n_parts, in
 {
     char what[160];
     size_t size = act_size(t), stride_ml = (size_t)n_q + (size_t)below(c, 3);
-    size_t stride_acc = (size_t)n_q * (size_t)hd + (size_t)below(c, 2) * 16, ldo = (size_t)hd + (size_t)below(c, 9);
+    size_t stride_acc = (size_t)n_q * (size_t)hd + (size_t)below(c, 2) * 16,
+           ldo = (size_t)hd + (size_t)below(c, 9);
     size_t n_out = (size_t)(n_q - 1) * ldo + (size_t)hd;
-    float *m = floats(c, n_parts, stride_ml, n_q, PLAIN), *l = floats(c, n_parts, stride_ml, n_q, PLAIN);
+    float *m = floats(c, n_parts, stride_ml, n_q, PLAIN),
+          *l = floats(c, n_parts, stride_ml, n_q, PLAIN);
     float *acc = floats(c, n_parts, stride_acc, n_q * hd, PLAIN);
     for (size_t i = 0; i < (size_t)(n_parts - 1) * stride_ml + (size_t)n_q; i++) {
         int gone = i >= stride_ml && below(c, 5) == 0;
         m[i] = gone ? -INFINITY : m[i] * (below(c, 6) == 0 ? 60.0f : 1.0f);
         l[i] = gone ? 0.0f : fabsf(l[i]) + 1.0f;
     }
-    snprintf(what, sizeof what, "attn_merge act %d parts %d n_q %d head_dim %d", (int)t, n_parts, n_q, hd);
+    snprintf(what, sizeof what, "attn_merge act %d parts %d n_q %d head_dim %d", (int)t, n_parts,
+             n_q, hd);
     void *want = guard(n_out * size, size);
     memset(want, 0x5a, n_out * size);
     c->ref->act[t].attn_merge(want, ldo, m, l, stride_ml, acc, stride_acc, n_parts, n_q, hd);
     for (int i = 0; i < c->n_levels; i++) {
         void *got = guard(n_out * size, size);
         memset(got, 0x5a, n_out * size);
-        c->level[i]->act[t].attn_merge(got, ldo, m, l, stride_ml, acc, stride_acc, n_parts, n_q, hd);
+        c->level[i]->act[t].attn_merge(got, ldo, m, l, stride_ml, acc, stride_acc, n_parts, n_q,
+                                       hd);
         equal_act(c, c->level[i], what, got, want, n_out, t);
         c->n_cases++;
     }
     release_all();
 }
 
-static void check_pack(struct checker *c, enum weight_format f, enum dtype dt, int n, int k, int in_out, int step)
+static void check_pack(struct checker *c, enum weight_format f, enum dtype dt, int n, int k,
+                       int in_out, int step)
 {
     char what[160];
     size_t pad = (size_t)below(c, 3), stride_row = in_out ? 1 : (size_t)k + pad;
@@ -504,13 +525,14 @@ static void check_pack(struct checker *c, enum weight_format f, enum dtype dt, i
     size_t n_dst = weight_packed_bytes(f, tiles * step * 16, k);
     void *want = guard(n_dst, 64);
     memset(want, 0x11, n_dst);
-    snprintf(what, sizeof what, "pack format %d from %d N %d K %d in_out %d step %d", (int)f, (int)dt, n, k, in_out,
-             step);
+    snprintf(what, sizeof what, "pack format %d from %d N %d K %d in_out %d step %d", (int)f,
+             (int)dt, n, k, in_out, step);
     c->ref->pack(want, f, n, k, src, dt, stride_row, stride_col, tile0, tile1, step, offset);
     for (int i = 0; i < c->n_levels; i++) {
         void *got = guard(n_dst, 64);
         memset(got, 0x11, n_dst);
-        c->level[i]->pack(got, f, n, k, src, dt, stride_row, stride_col, tile0, tile1, step, offset);
+        c->level[i]->pack(got, f, n, k, src, dt, stride_row, stride_col, tile0, tile1, step,
+                          offset);
         equal_act(c, c->level[i], what, got, want, n_dst / (f == WEIGHT_BF16 ? 2 : 4),
                   f == WEIGHT_BF16 ? ACT_BF16 : ACT_F32);
         c->n_cases++;
@@ -555,7 +577,8 @@ static void check_logits(struct checker *c, int n, int kind)
 
 #if defined(__x86_64__)
 /* That VDPBF16PS is the chain of kernels.h: fma(even, fma(odd, acc)) with denormals flushed. */
-__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) static void check_dpbf16(struct checker *c)
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) static void
+check_dpbf16(struct checker *c)
 {
     for (int round = 0; round < 20000; round++) {
         uint16_t a[32], w[32];
@@ -566,8 +589,9 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) static void chec
             w[i] = round % 5 == 0 ? (uint16_t)next(c) : f32_to_bf16(value(c, mode));
             acc[i % 16] = value(c, mode) * (mode == TINY ? 0x1p-62f : 1.0f);
         }
-        _mm512_storeu_ps(got, _mm512_dpbf16_ps(_mm512_loadu_ps(acc), (__m512bh)_mm512_loadu_si512(a),
-                                               (__m512bh)_mm512_loadu_si512(w)));
+        _mm512_storeu_ps(got,
+                         _mm512_dpbf16_ps(_mm512_loadu_ps(acc), (__m512bh)_mm512_loadu_si512(a),
+                                          (__m512bh)_mm512_loadu_si512(w)));
         for (int i = 0; i < 16; i++) {
             float odd = ref_fma(bf16_to_f32(a[2 * i + 1]), bf16_to_f32(w[2 * i + 1]), acc[i]);
             acc[i] = ref_fma(bf16_to_f32(a[2 * i]), bf16_to_f32(w[2 * i]), odd);
@@ -596,7 +620,8 @@ static void check_matrices(struct checker *c, enum act_type t, enum weight_forma
             int n = 16 * (1 + below(c, k >= 1024 ? 5 : 9)) - below(c, 16), tiles = (n + 15) / 16;
             int tile0 = below(c, tiles), tile1 = tile0 + 1 + below(c, tiles - tile0);
             enum mode mode = (enum mode)below(c, 3);
-            struct shape whole = {t, f, m, n, k, 0, tiles, PLAIN}, part = {t, f, m, n, k, tile0, tile1, mode};
+            struct shape whole = {t, f, m, n, k, 0, tiles, PLAIN},
+                         part = {t, f, m, n, k, tile0, tile1, mode};
             check_gemm(c, &whole);
             check_gemm(c, &part);
             check_gemm_add(c, &whole);
@@ -606,10 +631,12 @@ static void check_matrices(struct checker *c, enum act_type t, enum weight_forma
                 check_gemm_swiglu(c, &whole);
             }
         }
-        int heads = 1 + below(c, 4), kv = 1 + below(c, 2), all = heads + 2 * kv, head0 = below(c, all);
+        int heads = 1 + below(c, 4), kv = 1 + below(c, 2), all = heads + 2 * kv,
+            head0 = below(c, all);
         int hd = 16 * (1 + below(c, 4));
         check_gemm_qkv(c, t, f, ms[i], 96, heads, kv, hd, 0, all);
-        check_gemm_qkv(c, t, f, ms[i], 128, heads, kv, 128, head0, head0 + 1 + below(c, all - head0));
+        check_gemm_qkv(c, t, f, ms[i], 128, heads, kv, 128, head0,
+                       head0 + 1 + below(c, all - head0));
     }
     for (int i = 0; i < 6; i++) {
         check_embed(c, t, f, 1 + below(c, 90), 2 * (1 + below(c, 90)), 1 + below(c, 20));
@@ -653,8 +680,8 @@ static void check_all(struct checker *c)
     for (int f = 0; f < WEIGHT_FORMAT_COUNT; f++) {
         for (int dt = 0; dt <= DTYPE_F32; dt++) {
             for (int i = 0; i < 8; i++) {
-                check_pack(c, (enum weight_format)f, (enum dtype)dt, 1 + below(c, 100), 2 * (1 + below(c, 80)), i & 1,
-                           1 + (i >> 1 & 1));
+                check_pack(c, (enum weight_format)f, (enum dtype)dt, 1 + below(c, 100),
+                           2 * (1 + below(c, 80)), i & 1, 1 + (i >> 1 & 1));
             }
         }
     }
@@ -686,7 +713,8 @@ int main(int argc, char **argv)
         } else if (strcmp(arg, "--seed") == 0 && value_of) {
             c.seed = strtoull(argv[++i], NULL, 10);
         } else {
-            fprintf(stderr, "usage: kcheck [--bench] [--level NAME] [--only OP] [--seed N] [--quick]\n");
+            fprintf(stderr,
+                    "usage: kcheck [--bench] [--level NAME] [--only OP] [--seed N] [--quick]\n");
             return 2;
         }
     }

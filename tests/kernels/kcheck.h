@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by kcheck.c (is every kernel right?) and kbench.c (how fast is it beside the machine's limits?). */
+/* Shared by kcheck.c (is every kernel right?) and kbench.c (how fast is it beside the machine's
+ * limits?). */
 #ifndef TERN_TESTS_KCHECK_H
 #define TERN_TESTS_KCHECK_H
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Drives src/text from the Python oracles. One JSON value a line in, one a line out.
- *   text_tool encode DIR [plain]   strings -> arrays of ids; plain: special strings are ordinary text
- *   text_tool decode DIR [skip]    arrays of ids -> {"text", "pieces"}: whole decode and the incremental pieces
- *   text_tool render               {"template", "data", "named"} -> {"text", "marks"} or {"error"}
- *   text_tool chat DIR             {"messages", …} -> {"text", "ids"} or {"error"}
- *   text_tool bench DIR FILE       MB/s of encoding FILE, whole and by lines */
+ *   text_tool encode DIR [plain]   strings -> arrays of ids; plain: special strings are ordinary
+ * text text_tool decode DIR [skip]    arrays of ids -> {"text", "pieces"}: whole decode and the
+ * incremental pieces text_tool render               {"template", "data", "named"} -> {"text",
+ * "marks"} or {"error"} text_tool chat DIR             {"messages", …} -> {"text", "ids"} or
+ * {"error"} text_tool bench DIR FILE       MB/s of encoding FILE, whole and by lines */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -21,8 +21,8 @@ static int fail(const struct err *e)
     return 1;
 }
 
-static int encode_line(const struct tokenizer *t, const struct json *v, int plain, struct json_writer *w,
-                       struct err *e)
+static int encode_line(const struct tokenizer *t, const struct json *v, int plain,
+                       struct json_writer *w, struct err *e)
 {
     struct token_ids ids = {0};
     size_t n;
@@ -37,7 +37,8 @@ static int encode_line(const struct tokenizer *t, const struct json *v, int plai
     return r;
 }
 
-static int decode_line(const struct tokenizer *t, const struct json *v, int skip, struct json_writer *w)
+static int decode_line(const struct tokenizer *t, const struct json *v, int skip,
+                       struct json_writer *w)
 {
     struct token_ids ids = {0};
     struct detok d;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Limits are read from made-up /proc and /sys trees, so that every kind of container is met on any machine. */
+/* Limits are read from made-up /proc and /sys trees, so that every kind of container is met on any
+ * machine. */
 #include "cpu/cpu.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
 #include <cmocka.h>
 
 #define MIB ((uint64_t)1 << 20)
@@ -38,7 +40,8 @@ static int set_up(void **state)
     if (!mkdtemp(root)) {
         return -1;
     }
-    put("/proc/meminfo", "MemTotal:       16777216 kB\nMemFree: 1 kB\nMemAvailable:    8388608 kB\n");
+    put("/proc/meminfo",
+        "MemTotal:       16777216 kB\nMemFree: 1 kB\nMemAvailable:    8388608 kB\n");
     return 0;
 }
 
@@ -103,7 +106,8 @@ static void version_1_trees_are_read_with_the_root_of_their_mount_cut(void **sta
     (void)state;
     put("/proc/self/cgroup", "5:cpu,cpuacct:/docker/x\n4:memory:/docker/x/inner\n0::/\n");
     put("/proc/self/mountinfo",
-        "30 20 0:26 /docker/x /sys/fs/cgroup/cpu,cpuacct ro shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
+        "30 20 0:26 /docker/x /sys/fs/cgroup/cpu,cpuacct ro shared:9 - cgroup cgroup "
+        "rw,cpu,cpuacct\n"
         "31 20 0:27 /docker/x /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
     put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "100000\n");
     put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
@@ -140,7 +144,8 @@ static void one_thread_of_each_core_comes_before_its_siblings(void **state)
     snprintf(list, sizeof list, "%d,%d\n", a, b);
     int siblings[2] = {a, b};
     for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", siblings[i]);
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+                 siblings[i]);
         put(path, list);
     }
     l = read_limits();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cpu/pool.h"
-#include "cpu/cpu.h"
 #include "base/clock.h"
+#include "cpu/cpu.h"
+#include "cpu/pool.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
+
 #include <cmocka.h>
 
 #define MAX_WORKERS 8

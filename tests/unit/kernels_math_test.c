@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reference arithmetic against the processor's own (fmaf, long double expl) and against facts of the formats. */
+/* The reference arithmetic against the processor's own (fmaf, long double expl) and against facts
+ * of the formats. */
 #include "kernels/kernels.h"
 #include "kernels/ref/math.h"
+#include <float.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <float.h>
+
 #include <cmocka.h>
 
 static uint32_t next(uint64_t *s)
@@ -35,7 +37,8 @@ static void denormals_are_zeros_of_the_same_sign(void **state)
     assert_int_equal(ref_bits(ref_add(0x1p-130f, 0x1p-130f)), 0);
     assert_int_equal(ref_bits(ref_mul(0x1p-130f, 0x1p100f)), 0);
     assert_int_equal(ref_bits(ref_mul(0x1p-63f, 0x1p-63f)), ref_bits(0x1p-126f));
-    /* 2^-126 less a quarter of its step rounds up to it and is no denormal; less a half step is one */
+    /* 2^-126 less a quarter of its step rounds up to it and is no denormal; less a half step is one
+     */
     assert_int_equal(ref_bits(ref_fma(-0x1p-75f, 0x1p-76f, 0x1p-126f)), ref_bits(0x1p-126f));
     assert_int_equal(ref_bits(ref_fma(-0x1p-75f, 0x1p-75f, 0x1p-126f)), 0);
 }
@@ -67,7 +70,8 @@ static void exp_is_within_nine_tenths_of_an_ulp(void **state)
             long double want = expl((long double)x);
             int exponent;
             frexpl(want, &exponent);
-            long double ulps = fabsl((long double)kernel_exp(x) - want) / ldexpl(1.0L, exponent - 24);
+            long double ulps =
+                fabsl((long double)kernel_exp(x) - want) / ldexpl(1.0L, exponent - 24);
             if (ulps > worst) {
                 worst = ulps;
                 worst_at = x;

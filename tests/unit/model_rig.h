@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of src/model share: temporary directories, random checkpoints made by tools/make-random-model, loading,
- * and where the fixtures of the shared folder are. Include after cmocka.h. */
+/* What the tests of src/model share: temporary directories, random checkpoints made by
+ * tools/make-random-model, loading, and where the fixtures of the shared folder are. Include after
+ * cmocka.h. */
 #ifndef TERN_TESTS_MODEL_RIG_H
 #define TERN_TESTS_MODEL_RIG_H
 
@@ -20,7 +21,8 @@ struct rig_dir {
 static inline void rig_dir_make(struct rig_dir *d)
 {
     const char *tmp = getenv("TMPDIR");
-    snprintf(d->path, sizeof d->path, "%s/tern-test-XXXXXX", tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp");
+    snprintf(d->path, sizeof d->path, "%s/tern-test-XXXXXX",
+             tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp");
     assert_non_null(mkdtemp(d->path));
 }
 
@@ -46,7 +48,8 @@ static inline int rig_make_model(const struct rig_dir *d, const char *name, cons
     if (system("python3 -c 1 2>/dev/null") != 0) {
         return 1;
     }
-    snprintf(command, sizeof command, "'%s/tools/make-random-model' '%s/%s' %s", TERN_SOURCE_DIR, d->path, name, options);
+    snprintf(command, sizeof command, "'%s/tools/make-random-model' '%s/%s' %s", TERN_SOURCE_DIR,
+             d->path, name, options);
     rig_shell(command);
     return 0;
 }
@@ -73,7 +76,8 @@ static inline struct cpu_pool *rig_pool(int n_workers)
     return pool;
 }
 
-static inline struct model *rig_load(const char *path, enum act_type act, const struct kernels *k, struct cpu_pool *pool)
+static inline struct model *rig_load(const char *path, enum act_type act, const struct kernels *k,
+                                     struct cpu_pool *pool)
 {
     struct err e = {0};
     struct model *m = NULL;

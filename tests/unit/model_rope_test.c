@@ -12,7 +12,8 @@
 #include "model/safetensors.h"
 #include "model_rig.h"
 
-/* Units in the last place between two floats of about the same size, with an absolute floor near zero. */
+/* Units in the last place between two floats of about the same size, with an absolute floor near
+ * zero. */
 static int close_enough(float a, float b)
 {
     return fabsf(a - b) <= 6e-8f * fmaxf(fabsf(b), 1e-3f);
@@ -22,7 +23,8 @@ static void tables_agree_with_the_c_library_over_the_whole_range(void **state)
 {
     (void)state;
     static const int dims[] = {16, 64, 96, 128, 256};
-    static const int32_t positions[] = {0, 1, 2, 3, 15, 16, 255, 1000, 4095, 65535, 131071, 1048575, 16777216};
+    static const int32_t positions[] = {0,    1,    2,     3,      15,      16,      255,
+                                        1000, 4095, 65535, 131071, 1048575, 16777216};
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
         struct rope r;
         float row[MAX_HEAD_DIM];

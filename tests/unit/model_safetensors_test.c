@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The safetensors reader: a sound file is read, and every fault is refused with a line that names file and tensor. */
+/* The safetensors reader: a sound file is read, and every fault is refused with a line that names
+ * file and tensor. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,10 +59,11 @@ static void assert_refused(int code, const char *const *words)
 }
 #define REFUSED(code, ...) assert_refused(code, (const char *const[]){__VA_ARGS__, NULL})
 
-static const char sound[] = "{\"__metadata__\":{\"format\":\"pt\"},"
-                            "\"b.weight\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[12,20]},"
-                            "\"a.weight\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[0,12]},"
-                            "\"empty\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[20,20]}}   ";
+static const char sound[] =
+    "{\"__metadata__\":{\"format\":\"pt\"},"
+    "\"b.weight\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[12,20]},"
+    "\"a.weight\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[0,12]},"
+    "\"empty\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[20,20]}}   ";
 
 static void a_sound_file_is_read(void **state)
 {
@@ -79,7 +81,8 @@ static void a_sound_file_is_read(void **state)
     assert_int_equal(t->n_dims, 2);
     assert_int_equal(t->shape[1], 3);
     assert_int_equal(((const uint8_t *)safetensors_data(st, t))[11], 11);
-    assert_int_equal(((const uint8_t *)safetensors_data(st, safetensors_find(st, "b.weight")))[0], 12);
+    assert_int_equal(((const uint8_t *)safetensors_data(st, safetensors_find(st, "b.weight")))[0],
+                     12);
     assert_null(safetensors_find(st, "c"));
     assert_string_equal(safetensors_at(st, 0)->name, "a.weight");
     safetensors_close(st);
@@ -104,7 +107,8 @@ static void a_truncated_file_is_refused_with_both_sizes(void **state)
 static void a_git_lfs_pointer_is_named(void **state)
 {
     (void)state;
-    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 721514704\n";
+    static const char pointer[] =
+        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 721514704\n";
     write_bytes(pointer, sizeof pointer - 1);
     REFUSED(ERR_FORMAT, "is a Git LFS pointer", "run git lfs pull");
 }
@@ -128,7 +132,8 @@ static void a_bad_header_is_refused(void **state)
     REFUSED(ERR_FORMAT, "tensor a", "shape[0]");
     write_file("{\"a\":{\"dtype\":\"U8\",\"shape\":[1.5],\"data_offsets\":[0,1]}}", 1);
     REFUSED(ERR_FORMAT, "tensor a", "shape[0]");
-    write_file("{\"a\":{\"dtype\":\"F64\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0);
+    write_file(
+        "{\"a\":{\"dtype\":\"F64\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0);
     REFUSED(ERR_FORMAT, "tensor a", "too large");
     write_file("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,0]}}", 1);
     REFUSED(ERR_FORMAT, "tensor a", "data_offsets");
@@ -145,14 +150,18 @@ static void overlaps_holes_and_offsets_out_of_range_are_refused(void **state)
 {
     (void)state;
     write_file("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
-               "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[2,6]}}", 6);
+               "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[2,6]}}",
+               6);
     REFUSED(ERR_FORMAT, "tensor b", "inside tensor a");
     write_file("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
-               "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[6,10]}}", 10);
+               "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[6,10]}}",
+               10);
     REFUSED(ERR_FORMAT, "tensor b", "hole", "expected 4");
     write_file("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 7);
     REFUSED(ERR_FORMAT, "3 bytes follow the last tensor");
-    write_file("{\"a\":{\"dtype\":\"U8\",\"shape\":[9223372036854775807],\"data_offsets\":[0,9223372036854775807]}}", 7);
+    write_file("{\"a\":{\"dtype\":\"U8\",\"shape\":[9223372036854775807],\"data_offsets\":[0,"
+               "9223372036854775807]}}",
+               7);
     REFUSED(ERR_FORMAT, "tensor a", "out of range");
 }
 
@@ -167,7 +176,8 @@ static void a_name_that_occurs_twice_is_refused(void **state)
 {
     (void)state;
     write_file("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
-               "\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
+               "\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
+               4);
     REFUSED(ERR_FORMAT, "tensor a", "twice");
 }
 

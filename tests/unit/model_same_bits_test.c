@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The promise "same bits" at the level of forward_run: the logits of every token of every sequence are the same bytes
- * however the work is cut. The reference is one sequence at a time, in one piece, by plan, on one thread; each test
- * changes one thing, some change several, and all compare with memcmp. The last tests hand in kernel tables with a
- * single changed rounding (one unit in the last place of one element, under one condition) and expect the same
- * comparisons to fail: a comparison that can't fail shows nothing. */
+/* The promise "same bits" at the level of forward_run: the logits of every token of every sequence
+ * are the same bytes however the work is cut. The reference is one sequence at a time, in one
+ * piece, by plan, on one thread; each test changes one thing, some change several, and all compare
+ * with memcmp. The last tests hand in kernel tables with a single changed rounding (one unit in the
+ * last place of one element, under one condition) and expect the same comparisons to fail: a
+ * comparison that can't fail shows nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,8 @@
 #define MAX_ROWS 1100
 
 struct sequences {
-    int n, len[MAX_SEQS], first[MAX_SEQS]; /* first: index of a sequence's first token in the logits */
+    int n, len[MAX_SEQS],
+        first[MAX_SEQS]; /* first: index of a sequence's first token in the logits */
     int n_tokens;
 };
 
@@ -26,10 +28,11 @@ struct sequences {
 struct how {
     const struct kernels *k;
     int threads, eager;
-    int batch;      /* sequences in a step */
-    int chunk;      /* tokens of a sequence in a step; 0: all that are left; negative: random, at most that many */
-    int permute;    /* hand out physical blocks in a shuffled order */
-    int poison;     /* fill the KV store with NaN first */
+    int batch;   /* sequences in a step */
+    int chunk;   /* tokens of a sequence in a step; 0: all that are left; negative: random, at most
+                    that many */
+    int permute; /* hand out physical blocks in a shuffled order */
+    int poison;  /* fill the KV store with NaN first */
     unsigned seed;
 };
 
@@ -98,7 +101,8 @@ static void poison_store(struct kv_store *kv)
     free(bytes);
 }
 
-static struct runner *runner_open(const struct model *m, const struct sequences *set, const struct how *h)
+static struct runner *runner_open(const struct model *m, const struct sequences *set,
+                                  const struct how *h)
 {
     struct err e = {0};
     struct runner *r = calloc(1, sizeof *r);
@@ -118,14 +122,18 @@ static struct runner *runner_open(const struct model *m, const struct sequences 
     if (h->permute) {
         shuffle(r->free_blocks, r->n_free, &seed);
     }
-    for (int i = 0; i < MAX_SEQS; i++) { /* what isn't there yet is no block: reading it would fail */
+    for (int i = 0; i < MAX_SEQS;
+         i++) { /* what isn't there yet is no block: reading it would fail */
         for (int j = 0; j < (MAX_ROWS + 15) / 16; j++) {
             r->table[i][j] = INT32_MIN;
         }
     }
     kv_layout_init(&layout, model_act(m), c->n_layers, c->n_kv_heads, c->head_dim);
-    struct forward_options fo = {.max_rows = MAX_ROWS, .max_logits = MAX_ROWS, .max_seqs = MAX_SEQS,
-                                 .max_model_len = MAX_ROWS, .eager = h->eager};
+    struct forward_options fo = {.max_rows = MAX_ROWS,
+                                 .max_logits = MAX_ROWS,
+                                 .max_seqs = MAX_SEQS,
+                                 .max_model_len = MAX_ROWS,
+                                 .eager = h->eager};
     r->pool = rig_pool(h->threads);
     if (kv_store_open(&r->kv, &layout, n_blocks, &e) < 0 ||
         forward_open(&r->f, m, h->k, r->pool, r->kv, &comm_none, &fo, &e) < 0) {
@@ -145,7 +153,8 @@ static void runner_close(struct runner *r)
     free(r);
 }
 
-static void add_rows(struct runner *r, struct forward_seq *seqs, struct forward_batch *b, int seq, int n)
+static void add_rows(struct runner *r, struct forward_seq *seqs, struct forward_batch *b, int seq,
+                     int n)
 {
     for (int i = 0; i < n; i++) {
         int pos = r->done[seq] + i, row = b->n_rows + i;
@@ -178,11 +187,16 @@ static int run_step(struct runner *r, const struct how *h, unsigned *seed, float
     if (h->batch > 1) {
         shuffle(order, n, seed);
     }
-    struct forward_batch b = {.token_id = r->token_id, .kv_index = r->kv_index,
-                              .rope_pos = (const int32_t(*)[3])r->rope_pos, .wants_logits = r->wants, .seqs = seqs};
+    struct forward_batch b = {.token_id = r->token_id,
+                              .kv_index = r->kv_index,
+                              .rope_pos = (const int32_t(*)[3])r->rope_pos,
+                              .wants_logits = r->wants,
+                              .seqs = seqs};
     for (int i = 0; i < n && i < h->batch && b.n_rows < MAX_ROWS; i++) {
         int seq = order[i], left = r->set->len[seq] - r->done[seq];
-        int chunk = h->chunk == 0 ? left : h->chunk > 0 ? h->chunk : 1 + (int)(next_random(seed) % (unsigned)-h->chunk);
+        int chunk = h->chunk == 0  ? left
+                    : h->chunk > 0 ? h->chunk
+                                   : 1 + (int)(next_random(seed) % (unsigned)-h->chunk);
         chunk = chunk < left ? chunk : left;
         chunk = chunk < MAX_ROWS - b.n_rows ? chunk : MAX_ROWS - b.n_rows;
         taken[i] = chunk;
@@ -215,7 +229,8 @@ static float *run(const struct model *m, const struct sequences *set, const stru
     return out;
 }
 
-/* Tokens whose logits differ from the reference in any bit, over the subjects up to the first that has some. */
+/* Tokens whose logits differ from the reference in any bit, over the subjects up to the first that
+ * has some. */
 static int differences(int set, const struct how *h)
 {
     int n = 0;
@@ -228,7 +243,8 @@ static int differences(int set, const struct how *h)
         float *out = run(s->m, &sets[set], h);
         size_t vocab = (size_t)model_config(s->m)->vocab_size;
         for (int t = 0; t < sets[set].n_tokens; t++) {
-            n += memcmp(out + (size_t)t * vocab, s->reference[set] + (size_t)t * vocab, vocab * sizeof *out) != 0;
+            n += memcmp(out + (size_t)t * vocab, s->reference[set] + (size_t)t * vocab,
+                        vocab * sizeof *out) != 0;
         }
         free(out);
     }
@@ -304,8 +320,10 @@ static void eager_and_plan_give_the_same_logits(void **state)
 static void logits_do_not_depend_on_physical_blocks(void **state)
 {
     (void)state;
-    struct how plan = {.k = rig_best_kernels(), .threads = 1, .batch = 6, .chunk = -70, .permute = 1, .seed = 5};
-    struct how eager = {.k = rig_best_kernels(), .threads = 1, .eager = 1, .batch = 6, .chunk = -70, .permute = 1};
+    struct how plan = {
+        .k = rig_best_kernels(), .threads = 1, .batch = 6, .chunk = -70, .permute = 1, .seed = 5};
+    struct how eager = {
+        .k = rig_best_kernels(), .threads = 1, .eager = 1, .batch = 6, .chunk = -70, .permute = 1};
     assert_int_equal(differences(LENGTHS, &plan), 0);
     assert_int_equal(differences(SHORT, &eager), 0);
 }
@@ -313,8 +331,10 @@ static void logits_do_not_depend_on_physical_blocks(void **state)
 static void memory_that_was_never_written_does_not_matter(void **state)
 {
     (void)state;
-    struct how plan = {.k = rig_best_kernels(), .threads = 1, .batch = 3, .chunk = -40, .permute = 1, .poison = 1};
-    struct how eager = {.k = rig_best_kernels(), .threads = 1, .eager = 1, .batch = 3, .chunk = -40, .poison = 1};
+    struct how plan = {
+        .k = rig_best_kernels(), .threads = 1, .batch = 3, .chunk = -40, .permute = 1, .poison = 1};
+    struct how eager = {
+        .k = rig_best_kernels(), .threads = 1, .eager = 1, .batch = 3, .chunk = -40, .poison = 1};
     assert_int_equal(differences(LENGTHS, &plan), 0);
     assert_int_equal(differences(SHORT, &eager), 0);
 }
@@ -347,7 +367,8 @@ static void a_shared_prefix_gives_the_logits_of_a_cold_start(void **state)
     (void)state;
     for (int s = 0; s < n_subjects; s++) {
         struct how h = {.k = rig_best_kernels(), .threads = 2, .batch = 1};
-        struct sequences two = {.n = 2, .len = {64 + 30, 64 + 30}, .first = {0, 94}, .n_tokens = 188};
+        struct sequences two = {
+            .n = 2, .len = {64 + 30, 64 + 30}, .first = {0, 94}, .n_tokens = 188};
         struct runner *r = runner_open(subjects[s].m, &two, &h);
         size_t vocab = (size_t)model_config(subjects[s].m)->vocab_size;
         float *cold = calloc(188 * vocab, sizeof *cold);
@@ -357,22 +378,27 @@ static void a_shared_prefix_gives_the_logits_of_a_cold_start(void **state)
         r->done[1] = 64;
         struct forward_seq seqs[1];
         const float *logits;
-        struct forward_batch b = {.token_id = r->token_id, .kv_index = r->kv_index,
-                                  .rope_pos = (const int32_t(*)[3])r->rope_pos, .wants_logits = r->wants, .seqs = seqs};
+        struct forward_batch b = {.token_id = r->token_id,
+                                  .kv_index = r->kv_index,
+                                  .rope_pos = (const int32_t(*)[3])r->rope_pos,
+                                  .wants_logits = r->wants,
+                                  .seqs = seqs};
         add_rows(r, seqs, &b, 1, 30);
         for (int i = 0; i < 30; i++) { /* the tokens of sequence 0 again */
             r->token_id[i] = token_of(r->m, 0, 64 + i);
         }
         assert_int_equal(forward_run(r->f, &b, &logits, NULL), 0);
         for (size_t i = 0; i < 30; i++) {
-            assert_memory_equal(logits + i * forward_logits_stride(r->f), cold + (64 + i) * vocab, vocab * sizeof *cold);
+            assert_memory_equal(logits + i * forward_logits_stride(r->f), cold + (64 + i) * vocab,
+                                vocab * sizeof *cold);
         }
         free(cold);
         runner_close(r);
     }
 }
 
-/* Widths, heads and head_dim of the 0.3B (two layers, a short vocabulary): the cuts and panels of the real model. */
+/* Widths, heads and head_dim of the 0.3B (two layers, a short vocabulary): the cuts and panels of
+ * the real model. */
 static void the_shapes_of_the_0_3b_give_the_same_logits_for_every_m(void **state)
 {
     (void)state;
@@ -390,7 +416,11 @@ static void the_shapes_of_the_0_3b_give_the_same_logits_for_every_m(void **state
     struct how eager = {.k = rig_best_kernels(), .threads = 2, .eager = 1, .batch = 1};
     float *expected = run(m, &one, &eager);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        struct how h = {.k = rig_best_kernels(), .threads = sizes[i] < 33 ? 1 : 2, .batch = 1, .chunk = sizes[i], .permute = 1,
+        struct how h = {.k = rig_best_kernels(),
+                        .threads = sizes[i] < 33 ? 1 : 2,
+                        .batch = 1,
+                        .chunk = sizes[i],
+                        .permute = 1,
                         .poison = 1};
         float *out = run(m, &one, &h);
         if (memcmp(out, expected, 530 * 2048 * sizeof *out) != 0) {
@@ -416,8 +446,8 @@ static void change_last_bit(void *row, size_t element)
     }
 }
 
-static void gemm_add_that_depends_on_m(void *x, size_t ldx, const void *a, size_t lda, const struct weight *w, int m,
-                                       int tile0, int tile1)
+static void gemm_add_that_depends_on_m(void *x, size_t ldx, const void *a, size_t lda,
+                                       const struct weight *w, int m, int tile0, int tile1)
 {
     original->act[mutant_act].gemm_add(x, ldx, a, lda, w, m, tile0, tile1);
     if (m > 7) {
@@ -425,8 +455,9 @@ static void gemm_add_that_depends_on_m(void *x, size_t ldx, const void *a, size_
     }
 }
 
-static void gemm_qkv_that_depends_on_the_chunk(const void *a, size_t lda, const struct weight *w, const struct qkv_rows *r,
-                                               int m, int head0, int head1)
+static void gemm_qkv_that_depends_on_the_chunk(const void *a, size_t lda, const struct weight *w,
+                                               const struct qkv_rows *r, int m, int head0,
+                                               int head1)
 {
     original->act[mutant_act].gemm_qkv(a, lda, w, r, m, head0, head1);
     if (r->slot[0] != 0 && head0 == 0) {
@@ -435,7 +466,8 @@ static void gemm_qkv_that_depends_on_the_chunk(const void *a, size_t lda, const 
 }
 
 static void gemm_swiglu_that_depends_on_the_worker(void *out, size_t ldo, const void *a, size_t lda,
-                                                   const struct weight *w, int n, int m, int t0, int t1)
+                                                   const struct weight *w, int n, int m, int t0,
+                                                   int t1)
 {
     original->act[mutant_act].gemm_swiglu(out, ldo, a, lda, w, n, m, t0, t1);
     if (t0 > 0) {
@@ -443,8 +475,8 @@ static void gemm_swiglu_that_depends_on_the_worker(void *out, size_t ldo, const 
     }
 }
 
-static void gemm_swiglu_that_rounds_otherwise(void *out, size_t ldo, const void *a, size_t lda, const struct weight *w,
-                                              int n, int m, int t0, int t1)
+static void gemm_swiglu_that_rounds_otherwise(void *out, size_t ldo, const void *a, size_t lda,
+                                              const struct weight *w, int n, int m, int t0, int t1)
 {
     original->act[mutant_act].gemm_swiglu(out, ldo, a, lda, w, n, m, t0, t1);
     if (t0 == 0) {
@@ -452,8 +484,10 @@ static void gemm_swiglu_that_rounds_otherwise(void *out, size_t ldo, const void 
     }
 }
 
-/* Runs a comparison for each activation type with one function replaced; it must find a difference in both. */
-static void assert_found(const char *what, int (*comparison)(const struct kernels *), void (*mutate)(struct act_kernels *))
+/* Runs a comparison for each activation type with one function replaced; it must find a difference
+ * in both. */
+static void assert_found(const char *what, int (*comparison)(const struct kernels *),
+                         void (*mutate)(struct act_kernels *))
 {
     struct subject all[4];
     int n_all = n_subjects;
@@ -535,8 +569,12 @@ static void align_finds_a_rounding_in_the_fused_path(void **state)
         struct align_prompt prompt = {ids, 7};
         struct cpu_pool *pool = rig_pool(2);
         struct kernels mutant = *rig_best_kernels();
-        struct align_options o = {.model = subjects[i].m, .kernels = &mutant, .pool = pool, .prompts = &prompt,
-                                  .n_prompts = 1, .n_tokens = 8};
+        struct align_options o = {.model = subjects[i].m,
+                                  .kernels = &mutant,
+                                  .pool = pool,
+                                  .prompts = &prompt,
+                                  .n_prompts = 1,
+                                  .n_tokens = 8};
         assert_int_equal(align_run(&o, r, NULL), 0);
         assert_true(r->bits_equal && r->ids_equal);
         assert_int_equal(r->prompts[0].first_difference, -1);
@@ -560,8 +598,10 @@ static int make_subjects(void **state)
     static const struct {
         const char *name, *options;
     } shapes[] = {
-        {"groups-of-8", "--hidden 128 --layers 2 --heads 8 --kv-heads 1 --head-dim 32 --intermediate 176 --vocab 500"},
-        {"remainders", "--hidden 96 --layers 2 --heads 6 --kv-heads 2 --head-dim 48 --intermediate 200 --vocab 333 --untied"},
+        {"groups-of-8", "--hidden 128 --layers 2 --heads 8 --kv-heads 1 --head-dim 32 "
+                        "--intermediate 176 --vocab 500"},
+        {"remainders", "--hidden 96 --layers 2 --heads 6 --kv-heads 2 --head-dim 48 --intermediate "
+                       "200 --vocab 333 --untied"},
     };
     rig_dir_make(&dir);
     struct cpu_pool *pool = rig_pool(2);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From directories to packed weights: layouts that hold the same weights give the same packed bytes (numerics_id is a
- * hash of them), and every fault is refused with a line that names file and tensor. */
+/* From directories to packed weights: layouts that hold the same weights give the same packed bytes
+ * (numerics_id is a hash of them), and every fault is refused with a line that names file and
+ * tensor. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,8 @@
 
 static struct rig_dir dir;
 static struct cpu_pool *pool;
-#define SHAPE "--hidden 64 --layers 2 --heads 4 --kv-heads 2 --head-dim 32 --intermediate 88 --vocab 300 "
+#define SHAPE                                                                                      \
+    "--hidden 64 --layers 2 --heads 4 --kv-heads 2 --head-dim 32 --intermediate 88 --vocab 300 "
 
 /* ---- a checkpoint written tensor by tensor, all elements from a counter ---- */
 
@@ -54,7 +56,8 @@ static void write_text(const char *path, const char *text)
 
 static void make_path(char *out, size_t n, const char *name, const char *file)
 {
-    snprintf(out, n, "%s/%s%s%s", dir.path, name, file != NULL ? "/" : "", file != NULL ? file : "");
+    snprintf(out, n, "%s/%s%s%s", dir.path, name, file != NULL ? "/" : "",
+             file != NULL ? file : "");
 }
 
 /* pad: extra blanks in the header, to move the data to an odd address. */
@@ -66,7 +69,8 @@ static void write_tensors(const char *path, const struct tensor *t, int n, int p
     buf_putc(&header, '{');
     for (int i = 0; i < n; i++) {
         size_t bytes = tensor_bytes(&t[i]);
-        buf_printf(&header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%d", i > 0 ? "," : "", t[i].name, t[i].dtype, t[i].d0);
+        buf_printf(&header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%d", i > 0 ? "," : "", t[i].name,
+                   t[i].dtype, t[i].d0);
         if (t[i].d1 > 0) {
             buf_printf(&header, ",%d", t[i].d1);
         }
@@ -93,15 +97,19 @@ static void write_tensors(const char *path, const struct tensor *t, int n, int p
     buf_fini(&data);
 }
 
-static void write_model(const char *name, const struct tensor *t, int n, const char *more_config, int pad)
+static void write_model(const char *name, const struct tensor *t, int n, const char *more_config,
+                        int pad)
 {
     char path[700], config[1000];
     make_path(path, sizeof path, name, NULL);
     mkdir(path, 0777);
     make_path(path, sizeof path, name, "config.json");
-    snprintf(config, sizeof config, "{\"architectures\":[\"Ernie4_5ForCausalLM\"],\"vocab_size\":64,\"hidden_size\":32,"
-             "\"intermediate_size\":48,\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":1,"
-             "\"head_dim\":16%s}", more_config);
+    snprintf(config, sizeof config,
+             "{\"architectures\":[\"Ernie4_5ForCausalLM\"],\"vocab_size\":64,\"hidden_size\":32,"
+             "\"intermediate_size\":48,\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_"
+             "value_heads\":1,"
+             "\"head_dim\":16%s}",
+             more_config);
     write_text(path, config);
     make_path(path, sizeof path, name, "model.safetensors");
     write_tensors(path, t, n, pad);
@@ -130,7 +138,8 @@ static void assert_refused_(const char *name, int code, const char *const *words
         }
     }
 }
-#define REFUSED(name, code, ...) assert_refused_(name, code, (const char *const[]){__VA_ARGS__, NULL})
+#define REFUSED(name, code, ...)                                                                   \
+    assert_refused_(name, code, (const char *const[]){__VA_ARGS__, NULL})
 
 /* Loads and returns numerics_id; checks the tie and the layout. */
 static void load_id(const char *name, enum act_type act, char id[33], int tied)
@@ -151,7 +160,11 @@ static uint64_t logits_hash(const char *name, enum act_type act)
     struct model *m = rig_load(path, act, rig_best_kernels(), pool);
     const int32_t ids[] = {5, 30, 7};
     struct align_prompt prompt = {ids, 3};
-    struct align_options o = {.model = m, .kernels = rig_best_kernels(), .pool = pool, .prompts = &prompt, .n_prompts = 1,
+    struct align_options o = {.model = m,
+                              .kernels = rig_best_kernels(),
+                              .pool = pool,
+                              .prompts = &prompt,
+                              .n_prompts = 1,
                               .n_tokens = 4};
     struct align_result *r = calloc(1, sizeof *r);
     assert_int_equal(align_run(&o, r, NULL), 0);
@@ -178,7 +191,10 @@ static void every_layout_of_the_same_weights_packs_to_the_same_bytes(void **stat
     (void)state;
     static const struct {
         const char *name, *options;
-    } layouts[] = {{"hf", ""}, {"hf-shards", "--shards 3"}, {"paddle", "--paddle"}, {"paddle-shards", "--paddle --shards 2"},
+    } layouts[] = {{"hf", ""},
+                   {"hf-shards", "--shards 3"},
+                   {"paddle", "--paddle"},
+                   {"paddle-shards", "--paddle --shards 2"},
                    {"paddle-bf16", "--paddle --bf16-label"}};
     for (int act = 0; act < ACT_TYPE_COUNT; act++) {
         char first[33], id[33];
@@ -302,13 +318,14 @@ static void missing_and_unknown_tensors_are_listed(void **state)
     (void)state;
     struct tensor t[N_PLAIN + 8];
     write_model("missing", plain, 3, "", 0);
-    REFUSED("missing", ERR_FORMAT, "model.safetensors", "missing tensors", "layers.0.self_attn.k_proj.weight", "and 4 more");
+    REFUSED("missing", ERR_FORMAT, "model.safetensors", "missing tensors",
+            "layers.0.self_attn.k_proj.weight", "and 4 more");
     memcpy(t, plain, sizeof plain);
     t[N_PLAIN] = (struct tensor){"model.layers.1.input_layernorm.weight", "BF16", 32, 0};
     t[N_PLAIN + 1] = (struct tensor){"model.layers.0.self_attn.q_proj.bias", "BF16", 32, 0};
     write_model("unknown", t, N_PLAIN + 2, "", 0);
-    REFUSED("unknown", ERR_FORMAT, "model.safetensors", "unknown tensors", "model.layers.1.input_layernorm.weight",
-            "q_proj.bias");
+    REFUSED("unknown", ERR_FORMAT, "model.safetensors", "unknown tensors",
+            "model.layers.1.input_layernorm.weight", "q_proj.bias");
     t[N_PLAIN] = (struct tensor){"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", 8, 0};
     write_model("inv-freq", t, N_PLAIN + 1, "", 0);
     char id[33];
@@ -322,11 +339,13 @@ static void wrong_shapes_and_dtypes_are_refused(void **state)
     memcpy(t, plain, sizeof plain);
     t[9].d1 = 50;
     write_model("shape", t, N_PLAIN, "", 0);
-    REFUSED("shape", ERR_FORMAT, "model.safetensors", "down_proj.weight", "expected [32, 48]", "found [32, 50]");
+    REFUSED("shape", ERR_FORMAT, "model.safetensors", "down_proj.weight", "expected [32, 48]",
+            "found [32, 50]");
     memcpy(t, plain, sizeof plain);
     t[4].dtype = "F8_E4M3";
     write_model("dtype", t, N_PLAIN, "", 0);
-    REFUSED("dtype", ERR_UNSUPPORTED, "model.safetensors", "v_proj.weight", "F8_E4M3", "supported: BF16");
+    REFUSED("dtype", ERR_UNSUPPORTED, "model.safetensors", "v_proj.weight", "F8_E4M3",
+            "supported: BF16");
     memcpy(t, plain, sizeof plain);
     t[1].d1 = 1;
     write_model("rank", t, N_PLAIN, "", 0);
@@ -338,7 +357,8 @@ static void faults_of_sharded_models_are_refused(void **state)
     (void)state;
     char path[700];
     make_or_skip("shards", "--shards 3");
-    make_path(path, sizeof path, "shards", "model-extra.safetensors"); /* not named by the index: never read */
+    make_path(path, sizeof path, "shards",
+              "model-extra.safetensors"); /* not named by the index: never read */
     write_text(path, "rubbish");
     char id[33];
     load_id("shards", ACT_BF16, id, 1);
@@ -346,12 +366,15 @@ static void faults_of_sharded_models_are_refused(void **state)
     write_text(path, "version https://git-lfs.github.com/spec/v1\n");
     REFUSED("shards", ERR_FORMAT, "model-00002-of-00003.safetensors", "is a Git LFS pointer");
     unlink(path);
-    REFUSED("shards", ERR_NOT_FOUND, "model-00002-of-00003.safetensors", "no such file", "places tensor");
+    REFUSED("shards", ERR_NOT_FOUND, "model-00002-of-00003.safetensors", "no such file",
+            "places tensor");
     make_path(path, sizeof path, "shards", "model.safetensors.index.json");
     write_text(path, "{\"weight_map\":{\"model.norm.weight\":\"../x.safetensors\"}}");
     REFUSED("shards", ERR_FORMAT, "index.json", "model.norm.weight", "in this directory");
-    write_text(path, "{\"weight_map\":{\"model.norm.weight\":\"model-00001-of-00003.safetensors\"}}");
-    REFUSED("shards", ERR_FORMAT, "model-00001-of-00003.safetensors", "model.norm.weight", "missing");
+    write_text(path,
+               "{\"weight_map\":{\"model.norm.weight\":\"model-00001-of-00003.safetensors\"}}");
+    REFUSED("shards", ERR_FORMAT, "model-00001-of-00003.safetensors", "model.norm.weight",
+            "missing");
     write_text(path, "{\"weight_map\":{}}");
     REFUSED("shards", ERR_FORMAT, "weight_map");
     unlink(path);

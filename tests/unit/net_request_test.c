@@ -121,8 +121,10 @@ static void what_is_not_acceptable_is_refused_with_its_status(void **state)
         {"\r\nPOST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\r\n\tchunked\r\n\r\n0\r\n\r\n", 400},
         {"GET /health%00 HTTP/1.1\r\nHost: a\r\n\r\n", 400},
         {"GET /health\r\n\r\n", 505},
-        {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n3e6\r\n", 413},
-        {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", 413},
+        {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n3e6\r\n",
+         413},
+        {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+         413},
         {"GET /\x80 HTTP/1.1\r\nHost: a\r\n\r\n", 400},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages -> prompt: where the template comes from, message shapes, and that typed text stays text. */
+/* Messages -> prompt: where the template comes from, message shapes, and that typed text stays
+ * text. */
 #include "text/chat.h"
 
 #include <setjmp.h>
@@ -12,7 +13,8 @@
 #include "text/jinja.h"
 #include "text_model.h"
 
-static const char config_named[] = "{\"cls_token\":\"<|b|>\",\"sep_token\":\"<|e|>\",\"eos_token\":\"</s>\"}";
+static const char config_named[] =
+    "{\"cls_token\":\"<|b|>\",\"sep_token\":\"<|e|>\",\"eos_token\":\"</s>\"}";
 static const char added[] = "{\"<|b|>\":296,\"<|e|>\":297}";
 
 struct setup {
@@ -21,7 +23,8 @@ struct setup {
     struct chat_template *c;
 };
 
-static int open_setup(struct setup *s, const char *jinja, const char *config, const char *override, struct err *e)
+static int open_setup(struct setup *s, const char *jinja, const char *config, const char *override,
+                      struct err *e)
 {
     s->dir = new_dir(&(struct model_spec){0});
     write_text(s->dir, "added_tokens.json", added);
@@ -49,7 +52,8 @@ static struct json *parse(const char *text)
 }
 
 /* Renders; the text, or "ERROR …". */
-static char *render(const struct setup *s, const char *messages, const struct chat_render_options *o)
+static char *render(const struct setup *s, const char *messages,
+                    const struct chat_render_options *o)
 {
     struct json *m = parse(messages);
     struct buf text, marks;
@@ -67,14 +71,15 @@ static char *render(const struct setup *s, const char *messages, const struct ch
     return buf_detach(&text);
 }
 
-#define RENDERS(s, messages, o, want)                                                                        \
-    do {                                                                                                     \
-        char *got_ = render(s, messages, o);                                                                 \
-        assert_string_equal(got_, want);                                                                     \
-        free(got_);                                                                                          \
+#define RENDERS(s, messages, o, want)                                                              \
+    do {                                                                                           \
+        char *got_ = render(s, messages, o);                                                       \
+        assert_string_equal(got_, want);                                                           \
+        free(got_);                                                                                \
     } while (0)
 
-static const struct chat_render_options ask = {.add_generation_prompt = 1}, silent = {.add_generation_prompt = 0},
+static const struct chat_render_options ask = {.add_generation_prompt = 1},
+                                        silent = {.add_generation_prompt = 0},
                                         unset = {.add_generation_prompt = -1};
 
 static void a_model_without_a_template_gets_the_ernie_one(void **state)
@@ -84,9 +89,10 @@ static void a_model_without_a_template_gets_the_ernie_one(void **state)
     assert_int_equal(open_setup(&s, NULL, NULL, NULL, NULL), 0);
     assert_true(chat_template_is_fallback(s.c));
     assert_false(chat_template_wants_parts(s.c));
-    const char *talk = "[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"U\"},{\"role\":"
-                       "\"assistant\",\"content\":\"A\"},{\"role\":\"tool\",\"content\":\"T\"},{\"role\":\"user\","
-                       "\"content\":\"V\"}]";
+    const char *talk =
+        "[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"U\"},{\"role\":"
+        "\"assistant\",\"content\":\"A\"},{\"role\":\"tool\",\"content\":\"T\"},{\"role\":\"user\","
+        "\"content\":\"V\"}]";
     RENDERS(&s, talk, &ask, "<|b|>S\nUser: U\nAssistant: A<|e|>User: V\nAssistant: ");
     RENDERS(&s, talk, &unset, "<|b|>S\nUser: U\nAssistant: A<|e|>User: V\nAssistant: ");
     RENDERS(&s, talk, &silent, "<|b|>S\nUser: U\nAssistant: A<|e|>User: V\n");
@@ -98,8 +104,9 @@ static void the_template_comes_from_the_first_place_that_has_one(void **state)
     (void)state;
     struct setup s;
     const char *config = "{\"chat_template\":\"config {{ messages|length }}\"}";
-    const char *list = "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"no\"},{\"name\":\"default\","
-                       "\"template\":\"named\"}]}";
+    const char *list =
+        "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"no\"},{\"name\":\"default\","
+        "\"template\":\"named\"}]}";
     const char *hi = "[{\"role\":\"user\",\"content\":\"hi\"}]";
     assert_int_equal(open_setup(&s, NULL, config, NULL, NULL), 0);
     RENDERS(&s, hi, &ask, "config 1");
@@ -143,14 +150,22 @@ static void content_comes_as_string_parts_null_or_not_at_all(void **state)
 {
     (void)state;
     struct setup s;
-    assert_int_equal(open_setup(&s, "{% for m in messages %}[{{ m.content }}]{% endfor %}", NULL, NULL, NULL), 0);
+    assert_int_equal(
+        open_setup(&s, "{% for m in messages %}[{{ m.content }}]{% endfor %}", NULL, NULL, NULL),
+        0);
     RENDERS(&s, "[{\"role\":\"user\",\"content\":\"hi\"}]", &ask, "[hi]");
-    RENDERS(&s, "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"}]}]", &ask, "[hi]");
-    RENDERS(&s, "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},\"b\"]}]", &ask, "[a\nb]");
-    RENDERS(&s, "[{\"role\":\"user\",\"content\":null},{\"role\":\"user\"},{\"role\":\"user\",\"content\":[]}]", &ask,
-            "[][][]");
-    RENDERS(&s, "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]}]", &ask,
-            "ERROR content part type 'image_url' is not supported by this model");
+    RENDERS(&s, "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"}]}]", &ask,
+            "[hi]");
+    RENDERS(&s, "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},\"b\"]}]",
+            &ask, "[a\nb]");
+    RENDERS(&s,
+            "[{\"role\":\"user\",\"content\":null},{\"role\":\"user\"},{\"role\":\"user\","
+            "\"content\":[]}]",
+            &ask, "[][][]");
+    RENDERS(&s,
+            "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}"
+            "}]}]",
+            &ask, "ERROR content part type 'image_url' is not supported by this model");
     RENDERS(&s, "[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]", &ask,
             "ERROR messages[0].content: a part of type 'text' needs its text");
     RENDERS(&s, "[{\"role\":\"user\",\"content\":[5]}]", &ask,
@@ -169,11 +184,16 @@ static void malformed_messages_are_errors(void **state)
     RENDERS(&s, "{}", &ask, "ERROR messages: expected a list with at least one message");
     RENDERS(&s, "null", &ask, "ERROR messages: expected a list with at least one message");
     RENDERS(&s, "[\"x\"]", &ask, "ERROR messages[0]: expected an object");
-    RENDERS(&s, "[{\"content\":\"x\"}]", &ask, "ERROR messages[0]: field 'role' is missing or not a string");
-    RENDERS(&s, "[{\"role\":5}]", &ask, "ERROR messages[0]: field 'role' is missing or not a string");
-    RENDERS(&s, "[{\"role\":\"assistant\",\"tool_calls\":5}]", &ask, "ERROR messages[0].tool_calls: expected a list");
-    RENDERS(&s, "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"arguments\":\"{\"}}]}]", &ask,
-            "ERROR messages[0].tool_calls: function.arguments is not JSON: line 1, column 2: Expecting property name "
+    RENDERS(&s, "[{\"content\":\"x\"}]", &ask,
+            "ERROR messages[0]: field 'role' is missing or not a string");
+    RENDERS(&s, "[{\"role\":5}]", &ask,
+            "ERROR messages[0]: field 'role' is missing or not a string");
+    RENDERS(&s, "[{\"role\":\"assistant\",\"tool_calls\":5}]", &ask,
+            "ERROR messages[0].tool_calls: expected a list");
+    RENDERS(&s, "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"arguments\":\"{\"}}]}]",
+            &ask,
+            "ERROR messages[0].tool_calls: function.arguments is not JSON: line 1, column 2: "
+            "Expecting property name "
             "enclosed in double quotes");
     close_setup(&s);
 }
@@ -182,12 +202,16 @@ static void a_template_that_walks_parts_gets_parts(void **state)
 {
     (void)state;
     struct setup s;
-    const char *jinja = "{% for m in messages %}{% set content = m['content'] %}{% if content is string %}[{{ content }}]"
-                        "{% else %}{% for p in content %}({{ p.text }}){% endfor %}{% endif %}{% endfor %}";
+    const char *jinja =
+        "{% for m in messages %}{% set content = m['content'] %}{% if content is string %}[{{ "
+        "content }}]"
+        "{% else %}{% for p in content %}({{ p.text }}){% endfor %}{% endif %}{% endfor %}";
     assert_int_equal(open_setup(&s, jinja, NULL, NULL, NULL), 0);
     assert_true(chat_template_wants_parts(s.c));
-    RENDERS(&s, "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}"
-                "]},{\"role\":\"user\",\"content\":\"c\"}]",
+    RENDERS(&s,
+            "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":"
+            "\"text\",\"text\":\"b\"}"
+            "]},{\"role\":\"user\",\"content\":\"c\"}]",
             &ask, "(a)(b)[c]");
     close_setup(&s);
 }
@@ -196,17 +220,24 @@ static void tool_call_arguments_reach_the_template_as_objects(void **state)
 {
     (void)state;
     struct setup s;
-    const char *jinja = "{% for c in messages[0].tool_calls %}{{ c.function.name }}:{{ c.function.arguments.city }}"
-                        "{{ c.function.arguments | tojson }};{% endfor %}{{ messages[0].extra }}{{ tools | tojson }}"
-                        "{{ style }}{{ documents is none }}";
+    const char *jinja =
+        "{% for c in messages[0].tool_calls %}{{ c.function.name }}:{{ c.function.arguments.city }}"
+        "{{ c.function.arguments | tojson }};{% endfor %}{{ messages[0].extra }}{{ tools | tojson "
+        "}}"
+        "{{ style }}{{ documents is none }}";
     assert_int_equal(open_setup(&s, jinja, NULL, NULL, NULL), 0);
-    struct json *tools = parse("[{\"type\":\"function\"}]"), *kwargs = parse("{\"style\":\"short\",\"messages\":[1]}");
+    struct json *tools = parse("[{\"type\":\"function\"}]"),
+                *kwargs = parse("{\"style\":\"short\",\"messages\":[1]}");
     struct chat_render_options o = {.tools = tools, .kwargs = kwargs};
-    RENDERS(&s,
-            "[{\"role\":\"assistant\",\"extra\":7,\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":"
-            "\"{\\\"city\\\":\\\"北京\\\"}\"}},{\"function\":{\"name\":\"g\",\"arguments\":\"\"}},{\"function\":{"
-            "\"name\":\"h\",\"arguments\":{\"city\":1}}}]}]",
-            &o, "f:北京{\"city\": \"北京\"};g:{};h:1{\"city\": 1};7[{\"type\": \"function\"}]shortTrue");
+    RENDERS(
+        &s,
+        "[{\"role\":\"assistant\",\"extra\":7,\"tool_calls\":[{\"function\":{\"name\":\"f\","
+        "\"arguments\":"
+        "\"{\\\"city\\\":\\\"北京\\\"}\"}},{\"function\":{\"name\":\"g\",\"arguments\":\"\"}},{"
+        "\"function\":{"
+        "\"name\":\"h\",\"arguments\":{\"city\":1}}}]}]",
+        &o,
+        "f:北京{\"city\": \"北京\"};g:{};h:1{\"city\": 1};7[{\"type\": \"function\"}]shortTrue");
     json_free(tools);
     json_free(kwargs);
     close_setup(&s);
@@ -233,9 +264,10 @@ static void special_strings_typed_by_a_user_stay_characters(void **state)
         struct buf text, back;
         buf_init(&text);
         buf_init(&back);
-        snprintf(messages, sizeof(messages),
-                 "[{\"role\":\"user\",\"content\":\"%s\"},{\"role\":\"assistant\",\"content\":\"%s\"}]", typed[i],
-                 typed[i]);
+        snprintf(
+            messages, sizeof(messages),
+            "[{\"role\":\"user\",\"content\":\"%s\"},{\"role\":\"assistant\",\"content\":\"%s\"}]",
+            typed[i], typed[i]);
         struct json *m = parse(messages);
         assert_int_equal(chat_encode(s.c, m, &silent, &ids, &text, NULL), 0);
         assert_int_equal(count_id(&ids, 296), 1); /* the template's own */
@@ -257,13 +289,16 @@ static void a_continued_message_ends_with_its_own_text(void **state)
     struct setup s;
     struct chat_render_options go_on = {.add_generation_prompt = 0, .continue_final_message = 1};
     assert_int_equal(open_setup(&s, NULL, NULL, NULL, NULL), 0);
-    RENDERS(&s, "[{\"role\":\"user\",\"content\":\"U\"},{\"role\":\"assistant\",\"content\":\"e\"}]", &go_on,
-            "<|b|>User: U\nAssistant: e"); /* not the "e" of the closing token */
-    RENDERS(&s, "[{\"role\":\"assistant\",\"content\":\" so far \"}]", &go_on, "<|b|>Assistant:  so far ");
+    RENDERS(&s,
+            "[{\"role\":\"user\",\"content\":\"U\"},{\"role\":\"assistant\",\"content\":\"e\"}]",
+            &go_on, "<|b|>User: U\nAssistant: e"); /* not the "e" of the closing token */
+    RENDERS(&s, "[{\"role\":\"assistant\",\"content\":\" so far \"}]", &go_on,
+            "<|b|>Assistant:  so far ");
     RENDERS(&s, "[{\"role\":\"assistant\",\"content\":\"\"}]", &go_on,
             "ERROR continue_final_message is set but the final message has no text");
     RENDERS(&s, "[{\"role\":\"tool\",\"content\":\"lost\"}]", &go_on,
-            "ERROR continue_final_message is set but the final message does not appear in the chat after applying the "
+            "ERROR continue_final_message is set but the final message does not appear in the chat "
+            "after applying the "
             "chat template");
     close_setup(&s);
     assert_int_equal(open_setup(&s, "{{ messages[0].content | trim }}!", NULL, NULL, NULL), 0);
@@ -275,11 +310,13 @@ static void what_a_template_raises_is_the_error(void **state)
 {
     (void)state;
     struct setup s;
-    assert_int_equal(open_setup(&s, "{{ raise_exception('roles must alternate') }}", NULL, NULL, NULL), 0);
+    assert_int_equal(
+        open_setup(&s, "{{ raise_exception('roles must alternate') }}", NULL, NULL, NULL), 0);
     RENDERS(&s, "[{\"role\":\"user\"}]", &ask, "ERROR roles must alternate");
     close_setup(&s);
     assert_int_equal(open_setup(&s, "\n{{ messages[0].name + 'x' }}", NULL, NULL, NULL), 0);
-    RENDERS(&s, "[{\"role\":\"user\"}]", &ask, "ERROR chat template, line 2: 'dict object' has no attribute 'name'");
+    RENDERS(&s, "[{\"role\":\"user\"}]", &ask,
+            "ERROR chat template, line 2: 'dict object' has no attribute 'name'");
     close_setup(&s);
 }
 
@@ -302,7 +339,8 @@ static void the_fixture_conversations_give_golden_text_and_ids(void **state)
     assert_int_equal(json_length(chats), 10);
     for (size_t k = 0; k < json_length(chats); k++) {
         const struct json *x = json_at(chats, k), *want = json_get(x, "ids");
-        struct chat_render_options o = {.add_generation_prompt = json_bool(json_get(x, "add_generation_prompt"))};
+        struct chat_render_options o = {.add_generation_prompt =
+                                            json_bool(json_get(x, "add_generation_prompt"))};
         struct token_ids ids = {0};
         struct buf text;
         size_t n;

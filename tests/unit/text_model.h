@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Help for the tests of src/text: a small SentencePiece model written field by field, temporary model
- * directories, and where the shared fixtures are. */
+/* Help for the tests of src/text: a small SentencePiece model written field by field, temporary
+ * model directories, and where the shared fixtures are. */
 #ifndef TERN_TESTS_TEXT_MODEL_H
 #define TERN_TESTS_TEXT_MODEL_H
 
@@ -13,15 +13,41 @@
 #include <unistd.h>
 
 struct model_spec { /* zero = what tern accepts */
-    int type_unigram, no_byte_fallback, dummy_prefix, remove_whitespace, no_escape, charsmap, suffix;
+    int type_unigram, no_byte_fallback, dummy_prefix, remove_whitespace, no_escape, charsmap,
+        suffix;
     const char *const *normal; /* NULL-terminated pieces, best score first; NULL: default_pieces */
     const char *unused;        /* one more piece, type UNUSED, best score of all */
     int skip_byte;             /* leave out <0x41> */
 };
 
-static const char *const default_pieces[] = {
-    "\u2581\u2581", "he", "ll", "hell", "hello", "\u2581hello", "wor", "\u2581wor", "\u2581world", "or", "wo",
-    "ld", "\u2581", "h", "e", "l", "o", "w", "r", "d", "a", "<", ">", "|", "天", "气", "天气", NULL};
+static const char *const default_pieces[] = {"\u2581\u2581",
+                                             "he",
+                                             "ll",
+                                             "hell",
+                                             "hello",
+                                             "\u2581hello",
+                                             "wor",
+                                             "\u2581wor",
+                                             "\u2581world",
+                                             "or",
+                                             "wo",
+                                             "ld",
+                                             "\u2581",
+                                             "h",
+                                             "e",
+                                             "l",
+                                             "o",
+                                             "w",
+                                             "r",
+                                             "d",
+                                             "a",
+                                             "<",
+                                             ">",
+                                             "|",
+                                             "天",
+                                             "气",
+                                             "天气",
+                                             NULL};
 
 __attribute__((unused)) static void pb_varint(struct buf *b, uint64_t v)
 {
@@ -44,7 +70,8 @@ __attribute__((unused)) static void pb_uint(struct buf *b, int field, uint64_t v
     pb_varint(b, v);
 }
 
-__attribute__((unused)) static void pb_piece(struct buf *model, const char *text, float score, int type)
+__attribute__((unused)) static void pb_piece(struct buf *model, const char *text, float score,
+                                             int type)
 {
     struct buf p;
     buf_init(&p);
@@ -56,7 +83,8 @@ __attribute__((unused)) static void pb_piece(struct buf *model, const char *text
     buf_fini(&p);
 }
 
-/* <unk> <s> </s>, the digits as user-defined pieces, 256 bytes, then the normal pieces from id 269. */
+/* <unk> <s> </s>, the digits as user-defined pieces, 256 bytes, then the normal pieces from id 269.
+ */
 __attribute__((unused)) static void build_model(struct buf *m, const struct model_spec *s)
 {
     const char *const *normal = s->normal ? s->normal : default_pieces;
@@ -98,7 +126,8 @@ __attribute__((unused)) static void build_model(struct buf *m, const struct mode
     buf_fini(&spec);
 }
 
-__attribute__((unused)) static void write_file(const char *dir, const char *name, const void *data, size_t n)
+__attribute__((unused)) static void write_file(const char *dir, const char *name, const void *data,
+                                               size_t n)
 {
     char path[512];
     snprintf(path, sizeof(path), "%s/%s", dir, name);
@@ -132,8 +161,12 @@ __attribute__((unused)) static char *new_dir(const struct model_spec *s)
 
 __attribute__((unused)) static void remove_dir(char *dir)
 {
-    static const char *const names[] = {"tokenizer.model", "added_tokens.json", "tokenizer_config.json",
-                                        "special_tokens_map.json", "tokenizer.json", "chat_template.jinja",
+    static const char *const names[] = {"tokenizer.model",
+                                        "added_tokens.json",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "tokenizer.json",
+                                        "chat_template.jinja",
                                         "other.jinja"};
     char path[512];
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -144,7 +177,8 @@ __attribute__((unused)) static void remove_dir(char *dir)
     free(dir);
 }
 
-/* Path below the shared fixtures in a static buffer, NULL when they are absent (the test then skips). */
+/* Path below the shared fixtures in a static buffer, NULL when they are absent (the test then
+ * skips). */
 __attribute__((unused)) static const char *shared_path(const char *below)
 {
     static char path[1024];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text <-> ids: golden ids of the real tokenizer, specials and added tokens, incremental decoding. */
+/* Text <-> ids: golden ids of the real tokenizer, specials and added tokens, incremental decoding.
+ */
 #include "text/tokenizer.h"
 
 #include <setjmp.h>
@@ -61,30 +62,31 @@ static void assert_ids(const struct token_ids *got, const int32_t *want, size_t 
     }
 }
 
-#define ENCODES(t, text, parse, ...)                                                                         \
-    do {                                                                                                     \
-        int32_t want_[] = {__VA_ARGS__};                                                                     \
-        struct token_ids got_ = {0};                                                                         \
-        assert_int_equal(tokenizer_encode(t, text, strlen(text), parse, &got_, NULL), 0);                    \
-        assert_ids(&got_, want_, sizeof(want_) / sizeof(*want_), text);                                      \
-        token_ids_fini(&got_);                                                                               \
+#define ENCODES(t, text, parse, ...)                                                               \
+    do {                                                                                           \
+        int32_t want_[] = {__VA_ARGS__};                                                           \
+        struct token_ids got_ = {0};                                                               \
+        assert_int_equal(tokenizer_encode(t, text, strlen(text), parse, &got_, NULL), 0);          \
+        assert_ids(&got_, want_, sizeof(want_) / sizeof(*want_), text);                            \
+        token_ids_fini(&got_);                                                                     \
     } while (0)
 
-static void decode(const struct tokenizer *t, const int32_t *ids, size_t n, int skip, struct buf *out)
+static void decode(const struct tokenizer *t, const int32_t *ids, size_t n, int skip,
+                   struct buf *out)
 {
     buf_clear(out);
     tokenizer_decode(t, ids, n, skip, out);
     buf_puts(out, "");
 }
 
-#define DECODES(t, skip, text, ...)                                                                          \
-    do {                                                                                                     \
-        int32_t ids_[] = {__VA_ARGS__};                                                                      \
-        struct buf b_;                                                                                       \
-        buf_init(&b_);                                                                                       \
-        decode(t, ids_, sizeof(ids_) / sizeof(*ids_), skip, &b_);                                            \
-        assert_string_equal(b_.data, text);                                                                  \
-        buf_fini(&b_);                                                                                       \
+#define DECODES(t, skip, text, ...)                                                                \
+    do {                                                                                           \
+        int32_t ids_[] = {__VA_ARGS__};                                                            \
+        struct buf b_;                                                                             \
+        buf_init(&b_);                                                                             \
+        decode(t, ids_, sizeof(ids_) / sizeof(*ids_), skip, &b_);                                  \
+        assert_string_equal(b_.data, text);                                                        \
+        buf_fini(&b_);                                                                             \
     } while (0)
 
 /* ---- golden files ---- */
@@ -190,10 +192,10 @@ static void merges_follow_the_scores_leftmost_first(void **state)
     struct tokenizer *t = open_files((struct model_spec){0}, NULL, NULL, NULL, NULL);
     ENCODES(t, "hello", 0, 273);
     ENCODES(t, " hello", 0, 274);
-    ENCODES(t, "  hello", 0, 269, 273);     /* the two spaces merge first */
-    ENCODES(t, "lll", 0, 271, 284);         /* of two equal pairs, the left one */
-    ENCODES(t, "\u2581hello", 0, 274);      /* a literal separator is a space */
-    ENCODES(t, "12a", 0, 4, 5, 289);        /* digits never merge */
+    ENCODES(t, "  hello", 0, 269, 273); /* the two spaces merge first */
+    ENCODES(t, "lll", 0, 271, 284);     /* of two equal pairs, the left one */
+    ENCODES(t, "\u2581hello", 0, 274);  /* a literal separator is a space */
+    ENCODES(t, "12a", 0, 4, 5, 289);    /* digits never merge */
     ENCODES(t, "天气é", 0, 295, 13 + 0xc3, 13 + 0xa9);
     ENCODES(t, "\n", 0, 23);
     tokenizer_close(t);
@@ -202,7 +204,8 @@ static void merges_follow_the_scores_leftmost_first(void **state)
 static void pieces_of_type_unused_fall_apart_again(void **state)
 {
     (void)state;
-    struct tokenizer *t = open_files((struct model_spec){.unused = "he"}, NULL, NULL, NULL, &(struct err){0});
+    struct tokenizer *t =
+        open_files((struct model_spec){.unused = "he"}, NULL, NULL, NULL, &(struct err){0});
     assert_null(t); /* "he" is there already */
     static const char *const pieces[] = {"bc", "a", "b", "c", NULL};
     t = open_files((struct model_spec){.normal = pieces, .unused = "ab"}, NULL, NULL, NULL, NULL);
@@ -213,8 +216,8 @@ static void pieces_of_type_unused_fall_apart_again(void **state)
 static void specials_are_matched_leftmost_and_longest(void **state)
 {
     (void)state;
-    struct tokenizer *t = open_files((struct model_spec){0}, "{\"<|a|>\":296,\"<|a|>>\":297,\"|a\":298}", NULL,
-                                     NULL, NULL);
+    struct tokenizer *t = open_files((struct model_spec){0},
+                                     "{\"<|a|>\":296,\"<|a|>>\":297,\"|a\":298}", NULL, NULL, NULL);
     ENCODES(t, "<|a|>", 1, 296);
     ENCODES(t, "h<|a|>>h", 1, 282, 297, 282);
     ENCODES(t, "|a|>", 1, 298, 292, 291);
@@ -226,7 +229,8 @@ static void specials_are_matched_leftmost_and_longest(void **state)
 static void only_marked_bytes_form_special_tokens(void **state)
 {
     (void)state;
-    struct tokenizer *t = open_files((struct model_spec){0}, "{\"<|a|>\":296,\"<|a\":297}", NULL, NULL, NULL);
+    struct tokenizer *t =
+        open_files((struct model_spec){0}, "{\"<|a|>\":296,\"<|a\":297}", NULL, NULL, NULL);
     const char *text = "<|a|><|a|>";
     uint8_t mark[10] = {1, 1, 1, 1, 1, 0, 0, 0, 0, 0};
     struct token_ids got = {0};
@@ -245,7 +249,8 @@ static void merges_of_typed_text_never_give_a_special_token(void **state)
 {
     (void)state;
     /* "hello" is an ordinary piece that the configuration calls special. */
-    struct tokenizer *t = open_files((struct model_spec){0}, NULL, "{\"eos_token\":\"hello\"}", NULL, NULL);
+    struct tokenizer *t =
+        open_files((struct model_spec){0}, NULL, "{\"eos_token\":\"hello\"}", NULL, NULL);
     ENCODES(t, "hello", 1, 273);
     ENCODES(t, "hello", 0, 272, 285);
     assert_int_equal(tokenizer_eos_id(t), 273);
@@ -256,9 +261,10 @@ static void merges_of_typed_text_never_give_a_special_token(void **state)
 static void a_special_may_swallow_white_space(void **state)
 {
     (void)state;
-    struct tokenizer *t = open_files(
-        (struct model_spec){0}, NULL,
-        "{\"added_tokens_decoder\":{\"296\":{\"content\":\"<m>\",\"lstrip\":true,\"rstrip\":true}}}", NULL, NULL);
+    struct tokenizer *t = open_files((struct model_spec){0}, NULL,
+                                     "{\"added_tokens_decoder\":{\"296\":{\"content\":\"<m>\","
+                                     "\"lstrip\":true,\"rstrip\":true}}}",
+                                     NULL, NULL);
     ENCODES(t, "h  <m> \n h", 1, 282, 296, 282);
     tokenizer_close(t);
 }
@@ -335,8 +341,10 @@ static void contradicting_side_files_are_refused(void **state)
         {"{\"x\":\"3\"}", NULL, "\"x\" has no integer id"},
         {"[1]", NULL, "expected a JSON object"},
         {"{", NULL, "added_tokens.json"},
-        {NULL, "{\"added_tokens_decoder\":{\"zz\":{\"content\":\"x\"}}}", "added_tokens_decoder \"zz\""},
-        {NULL, "{\"added_tokens_decoder\":{\"300\":{\"content\":\"x\",\"single_word\":true}}}", "single_word"},
+        {NULL, "{\"added_tokens_decoder\":{\"zz\":{\"content\":\"x\"}}}",
+         "added_tokens_decoder \"zz\""},
+        {NULL, "{\"added_tokens_decoder\":{\"300\":{\"content\":\"x\",\"single_word\":true}}}",
+         "single_word"},
         {"{\"x\":300}", "{\"added_tokens_decoder\":{\"301\":{\"content\":\"x\"}}}", "expected 300"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -354,9 +362,12 @@ static void named_tokens_come_as_strings_or_objects(void **state)
     (void)state;
     struct tokenizer *t = open_files(
         (struct model_spec){0}, "{\"<|x|>\":300}",
-        "{\"eos_token\":{\"content\":\"</s>\"},\"add_bos_token\":false,\"pad_token\":null,\"mask_token\":\"<none>\"}",
-        "{\"sep_token\":\"<|x|>\",\"eos_token\":\"<s>\",\"additional_special_tokens\":[\"<s>\"]}", NULL);
-    assert_string_equal(tokenizer_named(t, "eos_token"), "</s>"); /* tokenizer_config.json comes first */
+        "{\"eos_token\":{\"content\":\"</"
+        "s>\"},\"add_bos_token\":false,\"pad_token\":null,\"mask_token\":\"<none>\"}",
+        "{\"sep_token\":\"<|x|>\",\"eos_token\":\"<s>\",\"additional_special_tokens\":[\"<s>\"]}",
+        NULL);
+    assert_string_equal(tokenizer_named(t, "eos_token"),
+                        "</s>"); /* tokenizer_config.json comes first */
     assert_string_equal(tokenizer_named(t, "sep_token"), "<|x|>");
     assert_string_equal(tokenizer_named(t, "mask_token"), "<none>");
     assert_null(tokenizer_named(t, "pad_token"));
@@ -387,7 +398,8 @@ static void decoding_keeps_spaces_and_names_specials(void **state)
     struct tokenizer *t = open_files((struct model_spec){0}, "{\"<|x|>\":300}", NULL, NULL, NULL);
     DECODES(t, 0, " hello  ", 274, 269);
     DECODES(t, 0, "<s>hello</s>", 1, 273, 2);
-    DECODES(t, 1, "hello<|x|>", 1, 273, 2, 300); /* an added token is hidden only if some list says special */
+    DECODES(t, 1, "hello<|x|>", 1, 273, 2,
+            300); /* an added token is hidden only if some list says special */
     DECODES(t, 0, "\n\t", 23, 22);
     tokenizer_close(t);
 }
@@ -414,7 +426,8 @@ static void bad_byte_runs_become_replacement_characters(void **state)
     DECODES(t, 0, "\ufffd\ufffdh", B + 0xe5, B + 0xa4, 282);
     DECODES(t, 0, "\ufffd\ufffd", B + 0xc0, B + 0x80);
     DECODES(t, 0, "\ufffdA", B + 0xf0, B + 0x41);
-    DECODES(t, 1, "\u5929", B + 0xe5, 2, B + 0xa4, B + 0xa9); /* a hidden special does not cut a character */
+    DECODES(t, 1, "\u5929", B + 0xe5, 2, B + 0xa4,
+            B + 0xa9); /* a hidden special does not cut a character */
     DECODES(t, 0, "\ufffd</s>\ufffd\ufffd", B + 0xe5, 2, B + 0xa4, B + 0xa9);
     tokenizer_close(t);
 }
@@ -437,7 +450,7 @@ static void incremental_pieces_are_whole_characters_and_join_to_the_decode(void 
             rng = rng * 1664525 + 1013904223;
             int lead = (int)(rng >> 24) & 3;
             /* mostly bytes of multi-byte characters, so that valid and broken runs both happen */
-            ids[i] = lead == 0 ? (int32_t)(rng >> 8) % 302
+            ids[i] = lead == 0   ? (int32_t)(rng >> 8) % 302
                      : lead == 1 ? 13 + 0xe0 + (int32_t)(rng >> 8 & 0x17)
                                  : 13 + 0x80 + (int32_t)(rng >> 8 & 0x3f);
             buf_clear(&piece);
@@ -449,7 +462,8 @@ static void incremental_pieces_are_whole_characters_and_join_to_the_decode(void 
         detok_finish(&d, &joined);
         tokenizer_decode(t, ids, 24, skip, &whole);
         assert_int_equal(joined.len, whole.len);
-        assert_memory_equal(joined.data ? joined.data : "", whole.data ? whole.data : "", whole.len);
+        assert_memory_equal(joined.data ? joined.data : "", whole.data ? whole.data : "",
+                            whole.len);
         buf_fini(&joined);
         buf_fini(&piece);
         buf_fini(&whole);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NEON: argmax and log-sum-exp. */
 #include "kernels/arm/neon_v16.h"
-#include "kernels/lanes/logits.h"
+
 #include "kernels/arm/neon.h"
+#include "kernels/lanes/logits.h"
 
 int neon_argmax(const float *x, int n)
 {

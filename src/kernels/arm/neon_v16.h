@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 16 fp32 lanes on NEON: four registers of the arm64 baseline (no BFDOT: it adds in another order). The vocabulary
- * of kernels/lanes. Flush-to-zero is FPCR.FZ; it decides before rounding whether a result is denormal, x86 after:
- * the two differ for results within half a unit of the last place below 2^-126 only. */
+/* 16 fp32 lanes on NEON: four registers of the arm64 baseline (no BFDOT: it adds in another order).
+ * The vocabulary of kernels/lanes. Flush-to-zero is FPCR.FZ; it decides before rounding whether a
+ * result is denormal, x86 after: the two differ for results within half a unit of the last place
+ * below 2^-126 only. */
 #ifndef TERN_KERNELS_ARM_NEON_V16_H
 #define TERN_KERNELS_ARM_NEON_V16_H
 
@@ -121,29 +122,34 @@ static inline void v16_pair_bf16(const uint16_t *p, v16 *even, v16 *odd)
 
 static inline void v16_pair_f32(const float *p, v16 *even, v16 *odd)
 {
-    float32x4x2_t a = vld2q_f32(p), b = vld2q_f32(p + 8), c = vld2q_f32(p + 16), d = vld2q_f32(p + 24);
+    float32x4x2_t a = vld2q_f32(p), b = vld2q_f32(p + 8), c = vld2q_f32(p + 16),
+                  d = vld2q_f32(p + 24);
     *even = (v16){a.val[0], b.val[0], c.val[0], d.val[0]};
     *odd = (v16){a.val[1], b.val[1], c.val[1], d.val[1]};
 }
 
 static inline v16 v16_add(v16 x, v16 y)
 {
-    return (v16){vaddq_f32(x.a, y.a), vaddq_f32(x.b, y.b), vaddq_f32(x.c, y.c), vaddq_f32(x.d, y.d)};
+    return (v16){vaddq_f32(x.a, y.a), vaddq_f32(x.b, y.b), vaddq_f32(x.c, y.c),
+                 vaddq_f32(x.d, y.d)};
 }
 
 static inline v16 v16_sub(v16 x, v16 y)
 {
-    return (v16){vsubq_f32(x.a, y.a), vsubq_f32(x.b, y.b), vsubq_f32(x.c, y.c), vsubq_f32(x.d, y.d)};
+    return (v16){vsubq_f32(x.a, y.a), vsubq_f32(x.b, y.b), vsubq_f32(x.c, y.c),
+                 vsubq_f32(x.d, y.d)};
 }
 
 static inline v16 v16_mul(v16 x, v16 y)
 {
-    return (v16){vmulq_f32(x.a, y.a), vmulq_f32(x.b, y.b), vmulq_f32(x.c, y.c), vmulq_f32(x.d, y.d)};
+    return (v16){vmulq_f32(x.a, y.a), vmulq_f32(x.b, y.b), vmulq_f32(x.c, y.c),
+                 vmulq_f32(x.d, y.d)};
 }
 
 static inline v16 v16_div(v16 x, v16 y)
 {
-    return (v16){vdivq_f32(x.a, y.a), vdivq_f32(x.b, y.b), vdivq_f32(x.c, y.c), vdivq_f32(x.d, y.d)};
+    return (v16){vdivq_f32(x.a, y.a), vdivq_f32(x.b, y.b), vdivq_f32(x.c, y.c),
+                 vdivq_f32(x.d, y.d)};
 }
 
 static inline v16 v16_fma(v16 x, v16 y, v16 z)
@@ -160,7 +166,8 @@ static inline v16 v16_neg(v16 x)
 /* The larger; m where x is NaN. */
 static inline v16 v16_max(v16 x, v16 m)
 {
-    return (v16){vmaxnmq_f32(x.a, m.a), vmaxnmq_f32(x.b, m.b), vmaxnmq_f32(x.c, m.c), vmaxnmq_f32(x.d, m.d)};
+    return (v16){vmaxnmq_f32(x.a, m.a), vmaxnmq_f32(x.b, m.b), vmaxnmq_f32(x.c, m.c),
+                 vmaxnmq_f32(x.d, m.d)};
 }
 
 static inline float32x4_t v16_clamp4(float32x4_t x, float lo, float hi)
@@ -171,7 +178,8 @@ static inline float32x4_t v16_clamp4(float32x4_t x, float lo, float hi)
 /* x limited to [lo, hi]; NaN stays. */
 static inline v16 v16_clamp(v16 x, float lo, float hi)
 {
-    return (v16){v16_clamp4(x.a, lo, hi), v16_clamp4(x.b, lo, hi), v16_clamp4(x.c, lo, hi), v16_clamp4(x.d, lo, hi)};
+    return (v16){v16_clamp4(x.a, lo, hi), v16_clamp4(x.b, lo, hi), v16_clamp4(x.c, lo, hi),
+                 v16_clamp4(x.d, lo, hi)};
 }
 
 static inline float32x4_t v16_keep4(float32x4_t x, int n, int first, float32x4_t other)
@@ -184,8 +192,8 @@ static inline float32x4_t v16_keep4(float32x4_t x, int n, int first, float32x4_t
 /* x in the first n lanes, `other` in the rest. */
 static inline v16 v16_keep_n(v16 x, int n, v16 other)
 {
-    return (v16){v16_keep4(x.a, n, 0, other.a), v16_keep4(x.b, n, 4, other.b), v16_keep4(x.c, n, 8, other.c),
-                 v16_keep4(x.d, n, 12, other.d)};
+    return (v16){v16_keep4(x.a, n, 0, other.a), v16_keep4(x.b, n, 4, other.b),
+                 v16_keep4(x.c, n, 8, other.c), v16_keep4(x.d, n, 12, other.d)};
 }
 
 static inline float32x4_t v16_scale4(float32x4_t p, float32x4_t t, float magic)
@@ -193,14 +201,15 @@ static inline float32x4_t v16_scale4(float32x4_t p, float32x4_t t, float magic)
     int32x4_t i = vsubq_s32(vreinterpretq_s32_f32(t), vreinterpretq_s32_f32(vdupq_n_f32(magic)));
     int32x4_t half = vshrq_n_s32(i, 1), bias = vdupq_n_s32(127);
     p = vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, bias), 23)));
-    return vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vsubq_s32(i, half), bias), 23)));
+    return vmulq_f32(p,
+                     vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vsubq_s32(i, half), bias), 23)));
 }
 
 /* p * 2^i for t = magic + i, in the two steps of kernel_exp. */
 static inline v16 v16_scale(v16 p, v16 t, float magic)
 {
-    return (v16){v16_scale4(p.a, t.a, magic), v16_scale4(p.b, t.b, magic), v16_scale4(p.c, t.c, magic),
-                 v16_scale4(p.d, t.d, magic)};
+    return (v16){v16_scale4(p.a, t.a, magic), v16_scale4(p.b, t.b, magic),
+                 v16_scale4(p.c, t.c, magic), v16_scale4(p.d, t.d, magic)};
 }
 
 /* Lanes folded 8, 4, 2, 1. */
@@ -230,22 +239,24 @@ static inline unsigned v16_equal4(float32x4_t a, float32x4_t b)
 /* Lanes where x == y, as bits. */
 static inline unsigned v16_equal(v16 x, v16 y)
 {
-    return v16_equal4(x.a, y.a) | v16_equal4(x.b, y.b) << 4 | v16_equal4(x.c, y.c) << 8 | v16_equal4(x.d, y.d) << 12;
+    return v16_equal4(x.a, y.a) | v16_equal4(x.b, y.b) << 4 | v16_equal4(x.c, y.c) << 8 |
+           v16_equal4(x.d, y.d) << 12;
 }
 
 static inline float32x4_t v16_rotate4(float32x4_t x, float32x4_t cos_sin)
 {
     static const uint32_t even_sign[4] = {0x80000000u, 0, 0x80000000u, 0};
     float32x4_t crossed = vmulq_f32(vrev64q_f32(x), vtrn2q_f32(cos_sin, cos_sin));
-    crossed = vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(crossed), vld1q_u32(even_sign)));
+    crossed =
+        vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(crossed), vld1q_u32(even_sign)));
     return vfmaq_f32(crossed, x, vtrn1q_f32(cos_sin, cos_sin));
 }
 
 /* Eight pairs (even, odd) turned by eight (cos, sin): fma(e, c, -(o s)), fma(o, c, e s). */
 static inline v16 v16_rotate(v16 x, v16 cos_sin)
 {
-    return (v16){v16_rotate4(x.a, cos_sin.a), v16_rotate4(x.b, cos_sin.b), v16_rotate4(x.c, cos_sin.c),
-                 v16_rotate4(x.d, cos_sin.d)};
+    return (v16){v16_rotate4(x.a, cos_sin.a), v16_rotate4(x.b, cos_sin.b),
+                 v16_rotate4(x.c, cos_sin.c), v16_rotate4(x.d, cos_sin.d)};
 }
 
 static inline d16 d16_zero(void)
@@ -269,7 +280,8 @@ static inline d16 d16_add(d16 s, v16 x)
 
 static inline double d16_fold(d16 s)
 {
-    float64x2_t a = vaddq_f64(s.a, s.e), b = vaddq_f64(s.b, s.f), c = vaddq_f64(s.c, s.g), d = vaddq_f64(s.d, s.h);
+    float64x2_t a = vaddq_f64(s.a, s.e), b = vaddq_f64(s.b, s.f), c = vaddq_f64(s.c, s.g),
+                d = vaddq_f64(s.d, s.h);
     float64x2_t t = vaddq_f64(vaddq_f64(a, c), vaddq_f64(b, d));
     return vgetq_lane_f64(t, 0) + vgetq_lane_f64(t, 1);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rotation with KV store, attention of one partition, and the merge, on 16 lanes.
  *
- * Scores: 16 positions are the 16 lanes, because a K line holds one pair of dimensions of all 16 positions of a
- * block; up to V16_QUERIES queries share each line. The weighted sum of V: 16 dimensions are the lanes, and the
- * queries of a group share each V line for as many whole pairs of positions as all of them see; what one sees
- * beyond that it adds alone, a last odd position with the other half of its pair put to zero. */
+ * Scores: 16 positions are the 16 lanes, because a K line holds one pair of dimensions of all 16
+ * positions of a block; up to V16_QUERIES queries share each line. The weighted sum of V: 16
+ * dimensions are the lanes, and the queries of a group share each V line for as many whole pairs of
+ * positions as all of them see; what one sees beyond that it adds alone, a last odd position with
+ * the other half of its pair put to zero. */
 #ifndef TERN_KERNELS_LANES_ATTENTION_H
 #define TERN_KERNELS_LANES_ATTENTION_H
 
@@ -28,7 +29,8 @@ LANES_INLINE void lanes_store_k(void *tile, size_t d, size_t slot, v16 x, enum a
 }
 
 /* Single elements only: the other half of a pair is another row's, maybe another thread's. */
-LANES_INLINE void lanes_store_v(void *tile, size_t head_dim, size_t d, size_t slot, v16 x, enum act_type t)
+LANES_INLINE void lanes_store_v(void *tile, size_t head_dim, size_t d, size_t slot, v16 x,
+                                enum act_type t)
 {
     const size_t at = 16 * head_dim + slot / 2 * head_dim * 2 + d * 2 + slot % 2;
     if (t == ACT_BF16) {
@@ -46,8 +48,8 @@ LANES_INLINE void lanes_store_v(void *tile, size_t head_dim, size_t d, size_t sl
     }
 }
 
-LANES_INLINE void lanes_rope_store(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0,
-                                   int head1, enum act_type t)
+LANES_INLINE void lanes_rope_store(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m,
+                                   int head0, int head1, enum act_type t)
 {
     const size_t hd = (size_t)r->head_dim;
     for (int i = 0; i < m; i++) {
@@ -58,7 +60,8 @@ LANES_INLINE void lanes_rope_store(const float *qkv, size_t ldqkv, const struct 
             if (h < r->n_heads) {
                 const size_t to = (size_t)i * r->ldq + (size_t)h * hd;
                 for (size_t d = 0; d < hd; d += 16) {
-                    lanes_store(r->q, to + d, v16_rotate(v16_load(x + d), v16_load(rope + d)), 16, t);
+                    lanes_store(r->q, to + d, v16_rotate(v16_load(x + d), v16_load(rope + d)), 16,
+                                t);
                 }
                 continue;
             }
@@ -69,7 +72,8 @@ LANES_INLINE void lanes_rope_store(const float *qkv, size_t ldqkv, const struct 
             tile += (size_t)((h - r->n_heads) % r->n_kv_heads) * r->kv_head_bytes;
             if (h < r->n_heads + r->n_kv_heads) {
                 for (size_t d = 0; d < hd; d += 16) {
-                    lanes_store_k(tile, d, slot, v16_rotate(v16_load(x + d), v16_load(rope + d)), t);
+                    lanes_store_k(tile, d, slot, v16_rotate(v16_load(x + d), v16_load(rope + d)),
+                                  t);
                 }
             } else {
                 for (size_t d = 0; d < hd; d += 16) {
@@ -95,10 +99,11 @@ LANES_INLINE v16 lanes_chain(v16 acc, const float *a, v16 even, v16 odd)
 }
 
 /* Scores of n (<= V16_QUERIES) queries against one block. A missing query repeats query 0. */
-LANES_INLINE void lanes_scores(float *const s[8], const float *const q[8], const void *tile, int hd, v16 scale,
-                               enum act_type t)
+LANES_INLINE void lanes_scores(float *const s[8], const float *const q[8], const void *tile, int hd,
+                               v16 scale, enum act_type t)
 {
-    const float *q0 = q[0], *q1 = q[1], *q2 = q[2], *q3 = q[3], *q4 = q[4], *q5 = q[5], *q6 = q[6], *q7 = q[7];
+    const float *q0 = q[0], *q1 = q[1], *q2 = q[2], *q3 = q[3], *q4 = q[4], *q5 = q[5], *q6 = q[6],
+                *q7 = q[7];
     v16 c0, c1, c2, c3, c4, c5, c6, c7, even, odd;
     c0 = c1 = c2 = c3 = c4 = c5 = c6 = c7 = v16_zero();
     for (int d = 0; d < hd; d += 2) {
@@ -126,8 +131,8 @@ LANES_INLINE void lanes_scores(float *const s[8], const float *const q[8], const
     }
 }
 
-/* Scores of n visible positions -> probabilities rounded to the activation type, in place; *m and *l. Lanes of the
- * last block beyond n become 0. */
+/* Scores of n visible positions -> probabilities rounded to the activation type, in place; *m and
+ * *l. Lanes of the last block beyond n become 0. */
 LANES_INLINE void lanes_softmax(float *s, int n, float *m, float *l, enum act_type t)
 {
     v16 top = v16_set1(-INFINITY), sum = v16_zero();
@@ -145,11 +150,13 @@ LANES_INLINE void lanes_softmax(float *s, int n, float *m, float *l, enum act_ty
     *l = v16_fold_add(sum);
 }
 
-/* Dimensions d .. d + 15 of the weighted sum, whole pairs of positions 0 .. n_pairs - 1, for a group of queries. */
-LANES_INLINE void lanes_weigh(float *const acc[8], const float *const p[8], const void *const *tiles, int hd, int d,
-                              int n_pairs, enum act_type t)
+/* Dimensions d .. d + 15 of the weighted sum, whole pairs of positions 0 .. n_pairs - 1, for a
+ * group of queries. */
+LANES_INLINE void lanes_weigh(float *const acc[8], const float *const p[8],
+                              const void *const *tiles, int hd, int d, int n_pairs, enum act_type t)
 {
-    const float *p0 = p[0], *p1 = p[1], *p2 = p[2], *p3 = p[3], *p4 = p[4], *p5 = p[5], *p6 = p[6], *p7 = p[7];
+    const float *p0 = p[0], *p1 = p[1], *p2 = p[2], *p3 = p[3], *p4 = p[4], *p5 = p[5], *p6 = p[6],
+                *p7 = p[7];
     v16 c0, c1, c2, c3, c4, c5, c6, c7, even, odd;
     c0 = c1 = c2 = c3 = c4 = c5 = c6 = c7 = v16_zero();
     for (int j = 0; j < n_pairs; j++) {
@@ -178,8 +185,8 @@ LANES_INLINE void lanes_weigh(float *const acc[8], const float *const p[8], cons
 }
 
 /* What query sees after the shared pairs, and the final + 0. */
-LANES_INLINE void lanes_weigh_rest(float *acc, const float *p, const void *const *tiles, int hd, int from_pair, int n,
-                                   enum act_type t)
+LANES_INLINE void lanes_weigh_rest(float *acc, const float *p, const void *const *tiles, int hd,
+                                   int from_pair, int n, enum act_type t)
 {
     for (int d = 0; d < hd; d += 16) {
         v16 c = v16_load(acc + d), even, odd;
@@ -224,7 +231,8 @@ LANES_INLINE void lanes_attn_part(const struct attn_part *part, enum act_type t)
             q[g] = t == ACT_F32 ? row : wide + (at - (size_t)i) * MAX_HEAD_DIM;
             if (t == ACT_BF16 && g < n) {
                 for (int d = 0; d < hd; d += 16) {
-                    v16_store(wide + (size_t)g * MAX_HEAD_DIM + d, v16_load_bf16((const uint16_t *)row + d));
+                    v16_store(wide + (size_t)g * MAX_HEAD_DIM + d,
+                              v16_load_bf16((const uint16_t *)row + d));
                 }
             }
         }
@@ -249,8 +257,9 @@ LANES_INLINE void lanes_attn_part(const struct attn_part *part, enum act_type t)
     }
 }
 
-LANES_INLINE void lanes_attn_merge(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml,
-                                   const float *acc, size_t stride_acc, int n_parts, int n_q, int hd, enum act_type t)
+LANES_INLINE void lanes_attn_merge(void *out, size_t ldo, const float *m, const float *l,
+                                   size_t stride_ml, const float *acc, size_t stride_acc,
+                                   int n_parts, int n_q, int hd, enum act_type t)
 {
     for (int i = 0; i < n_q; i++) {
         float a[MAX_HEAD_DIM];
@@ -265,7 +274,8 @@ LANES_INLINE void lanes_attn_merge(void *out, size_t ldo, const float *m, const 
                 continue;
             }
             const float top2 = m[at] > top ? m[at] : top;
-            const v16 old = lanes_exp(v16_set1(top - top2)), new = lanes_exp(v16_set1(m[at] - top2));
+            const v16 old = lanes_exp(v16_set1(top - top2)),
+                      new = lanes_exp(v16_set1(m[at] - top2));
             sum = v16_lane0(v16_fma(v16_set1(l[at]), new, v16_mul(v16_set1(sum), old)));
             for (int d = 0; d < hd; d += 16) {
                 v16_store(a + d, v16_fma(v16_load(x + d), new, v16_mul(v16_load(a + d), old)));
@@ -273,7 +283,8 @@ LANES_INLINE void lanes_attn_merge(void *out, size_t ldo, const float *m, const 
             top = top2;
         }
         for (int d = 0; d < hd; d += 16) {
-            lanes_store(out, (size_t)i * ldo + (size_t)d, v16_div(v16_load(a + d), v16_set1(sum)), 16, t);
+            lanes_store(out, (size_t)i * ldo + (size_t)d, v16_div(v16_load(a + d), v16_set1(sum)),
+                        16, t);
         }
     }
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products with fp32 chains on 16 lanes: fp32 activations (bf16 ones are widened block by block into a
- * buffer on the stack) times bf16 or fp32 tiles, two FMAs per pair of K.
+/* Matrix products with fp32 chains on 16 lanes: fp32 activations (bf16 ones are widened block by
+ * block into a buffer on the stack) times bf16 or fp32 tiles, two FMAs per pair of K.
  *
- * A loop keeps up to V16_ROWS rows x 1 tile in named accumulators; a single row takes 4 tiles at once instead,
- * which are 4 independent chains and 4 memory streams. */
+ * A loop keeps up to V16_ROWS rows x 1 tile in named accumulators; a single row takes 4 tiles at
+ * once instead, which are 4 independent chains and 4 memory streams. */
 #ifndef TERN_KERNELS_LANES_GEMM_H
 #define TERN_KERNELS_LANES_GEMM_H
 
@@ -41,7 +41,8 @@ LANES_INLINE v16 lanes_step(v16 acc, const float *a, v16 even, v16 odd)
 LANES_INLINE void lanes_row(const struct lanes_tile *s, int n_tiles, enum weight_format f)
 {
     const size_t o1 = n_tiles > 1 ? 1 : 0, o2 = n_tiles > 2 ? 2 : 0, o3 = n_tiles > 3 ? 3 : 0;
-    const char *b0 = s->b, *b1 = b0 + o1 * s->tile_bytes, *b2 = b0 + o2 * s->tile_bytes, *b3 = b0 + o3 * s->tile_bytes;
+    const char *b0 = s->b, *b1 = b0 + o1 * s->tile_bytes, *b2 = b0 + o2 * s->tile_bytes,
+               *b3 = b0 + o3 * s->tile_bytes;
     float *const c = s->c;
     const float *a = s->a;
     const size_t line_bytes = f == WEIGHT_BF16 ? 64 : 128;
@@ -82,40 +83,40 @@ LANES_INLINE void lanes_rows(const struct lanes_tile *s, const int n_rows, enum 
     float *const c = s->c;
     v16 c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, even, odd;
     c0 = c1 = c2 = c3 = c4 = c5 = c6 = c7 = c8 = c9 = c10 = c11 = v16_zero();
-#define EACH_ROW(DO)                                                                                                   \
-    DO(0, c0)                                                                                                          \
-    if (n_rows > 1) {                                                                                                  \
-        DO(1, c1)                                                                                                      \
-    }                                                                                                                  \
-    if (n_rows > 2) {                                                                                                  \
-        DO(2, c2)                                                                                                      \
-    }                                                                                                                  \
-    if (n_rows > 3) {                                                                                                  \
-        DO(3, c3)                                                                                                      \
-    }                                                                                                                  \
-    if (n_rows > 4) {                                                                                                  \
-        DO(4, c4)                                                                                                      \
-    }                                                                                                                  \
-    if (n_rows > 5) {                                                                                                  \
-        DO(5, c5)                                                                                                      \
-    }                                                                                                                  \
-    if (n_rows > 6) {                                                                                                  \
-        DO(6, c6)                                                                                                      \
-    }                                                                                                                  \
-    if (n_rows > 7) {                                                                                                  \
-        DO(7, c7)                                                                                                      \
-    }                                                                                                                  \
-    if (n_rows > 8) {                                                                                                  \
-        DO(8, c8)                                                                                                      \
-    }                                                                                                                  \
-    if (n_rows > 9) {                                                                                                  \
-        DO(9, c9)                                                                                                      \
-    }                                                                                                                  \
-    if (n_rows > 10) {                                                                                                 \
-        DO(10, c10)                                                                                                    \
-    }                                                                                                                  \
-    if (n_rows > 11) {                                                                                                 \
-        DO(11, c11)                                                                                                    \
+#define EACH_ROW(DO)                                                                               \
+    DO(0, c0)                                                                                      \
+    if (n_rows > 1) {                                                                              \
+        DO(1, c1)                                                                                  \
+    }                                                                                              \
+    if (n_rows > 2) {                                                                              \
+        DO(2, c2)                                                                                  \
+    }                                                                                              \
+    if (n_rows > 3) {                                                                              \
+        DO(3, c3)                                                                                  \
+    }                                                                                              \
+    if (n_rows > 4) {                                                                              \
+        DO(4, c4)                                                                                  \
+    }                                                                                              \
+    if (n_rows > 5) {                                                                              \
+        DO(5, c5)                                                                                  \
+    }                                                                                              \
+    if (n_rows > 6) {                                                                              \
+        DO(6, c6)                                                                                  \
+    }                                                                                              \
+    if (n_rows > 7) {                                                                              \
+        DO(7, c7)                                                                                  \
+    }                                                                                              \
+    if (n_rows > 8) {                                                                              \
+        DO(8, c8)                                                                                  \
+    }                                                                                              \
+    if (n_rows > 9) {                                                                              \
+        DO(9, c9)                                                                                  \
+    }                                                                                              \
+    if (n_rows > 10) {                                                                             \
+        DO(10, c10)                                                                                \
+    }                                                                                              \
+    if (n_rows > 11) {                                                                             \
+        DO(11, c11)                                                                                \
     }
 #define LOAD(row, x)  x = v16_load(c + row * ldc);
 #define STORE(row, x) v16_store(c + row * ldc, x);
@@ -159,8 +160,9 @@ LANES_INLINE void lanes_rows_any(const struct lanes_tile *s, int n_rows, enum we
 }
 
 /* See struct fused. `t` and the weight format are constants after inlining. */
-LANES_INLINE void lanes_panel_of(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m, int tile,
-                                 int n_tiles, enum act_type t, enum weight_format f)
+LANES_INLINE void lanes_panel_of(float *c, size_t ldc, const void *a, size_t lda,
+                                 const struct weight *w, int m, int tile, int n_tiles,
+                                 enum act_type t, enum weight_format f)
 {
     _Alignas(64) float wide[V16_ROWS * LANES_BLOCK_PAIRS * 2];
     const int pairs = w->k / 2;
@@ -183,7 +185,8 @@ LANES_INLINE void lanes_panel_of(float *c, size_t ldc, const void *a, size_t lda
                 for (int i = 0; i < rows; i++) {
                     const uint16_t *x = (const uint16_t *)a + at + (size_t)i * lda;
                     for (int k = 0; k < s.pairs * 2; k += 16) {
-                        v16_store(wide + (size_t)i * s.lda + k, lanes_load(x, (size_t)k, lanes_count(k, s.pairs * 2), t));
+                        v16_store(wide + (size_t)i * s.lda + k,
+                                  lanes_load(x, (size_t)k, lanes_count(k, s.pairs * 2), t));
                     }
                 }
             }
@@ -200,8 +203,8 @@ LANES_INLINE void lanes_panel_of(float *c, size_t ldc, const void *a, size_t lda
     }
 }
 
-LANES_INLINE void lanes_panel(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m, int tile,
-                              int n_tiles, enum act_type t)
+LANES_INLINE void lanes_panel(float *c, size_t ldc, const void *a, size_t lda,
+                              const struct weight *w, int m, int tile, int n_tiles, enum act_type t)
 {
     if (w->format == WEIGHT_BF16) {
         lanes_panel_of(c, ldc, a, lda, w, m, tile, n_tiles, t, WEIGHT_BF16);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels written once for 16 lanes.
  *
- * The contract of kernels.h speaks of 16 lanes, so the row operations, attention and the fp32-chain GEMM are the
- * same text on every instruction set: a file <isa>_<op>.c includes its <isa>_v16.h, which defines the type v16 and
- * the functions v16_*, then a header of this folder. Everything is static inline, so that no code built for one
- * instruction set is ever linked into another's place. */
+ * The contract of kernels.h speaks of 16 lanes, so the row operations, attention and the fp32-chain
+ * GEMM are the same text on every instruction set: a file <isa>_<op>.c includes its <isa>_v16.h,
+ * which defines the type v16 and the functions v16_*, then a header of this folder. Everything is
+ * static inline, so that no code built for one instruction set is ever linked into another's place.
+ */
 #ifndef TERN_KERNELS_LANES_LANES_H
 #define TERN_KERNELS_LANES_LANES_H
 

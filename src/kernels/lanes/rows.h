@@ -5,8 +5,10 @@
 
 #include "kernels/lanes/lanes.h"
 
-/* A row of the table is one 4-byte (or 8-byte) pair in each 64-byte (128-byte) group of its tile. */
-LANES_INLINE void lanes_embed(void *x, size_t ldx, const struct weight *w, const int32_t *ids, int m, enum act_type t)
+/* A row of the table is one 4-byte (or 8-byte) pair in each 64-byte (128-byte) group of its tile.
+ */
+LANES_INLINE void lanes_embed(void *x, size_t ldx, const struct weight *w, const int32_t *ids,
+                              int m, enum act_type t)
 {
     const size_t pairs = (size_t)w->k / 2;
     for (int i = 0; i < m; i++) {
@@ -28,8 +30,8 @@ LANES_INLINE void lanes_embed(void *x, size_t ldx, const struct weight *w, const
     }
 }
 
-LANES_INLINE void lanes_rmsnorm(void *out, size_t ldo, const void *x, size_t ldx, const float *w, float eps, int m,
-                                int n, enum act_type t)
+LANES_INLINE void lanes_rmsnorm(void *out, size_t ldo, const void *x, size_t ldx, const float *w,
+                                float eps, int m, int n, enum act_type t)
 {
     for (int i = 0; i < m; i++) {
         const size_t from = (size_t)i * ldx, to = (size_t)i * ldo;
@@ -43,13 +45,14 @@ LANES_INLINE void lanes_rmsnorm(void *out, size_t ldo, const void *x, size_t ldx
         for (int j = 0; j < n; j += 16) {
             const int c = lanes_count(j, n);
             v16 v = v16_mul(lanes_load(x, from + (size_t)j, c, t), r);
-            lanes_store(out, to + (size_t)j, v16_mul(v, lanes_load(w, (size_t)j, c, ACT_F32)), c, t);
+            lanes_store(out, to + (size_t)j, v16_mul(v, lanes_load(w, (size_t)j, c, ACT_F32)), c,
+                        t);
         }
     }
 }
 
-LANES_INLINE void lanes_swiglu(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu, int m,
-                               int n, enum act_type t)
+LANES_INLINE void lanes_swiglu(void *out, size_t ldo, const float *g, size_t ldg, const float *u,
+                               size_t ldu, int m, int n, enum act_type t)
 {
     for (int i = 0; i < m; i++) {
         for (int j = 0; j < n; j += 16) {
@@ -62,7 +65,8 @@ LANES_INLINE void lanes_swiglu(void *out, size_t ldo, const float *g, size_t ldg
     }
 }
 
-LANES_INLINE void lanes_add(void *x, size_t ldx, const float *c, size_t ldc, int m, int n, enum act_type t)
+LANES_INLINE void lanes_add(void *x, size_t ldx, const float *c, size_t ldc, int m, int n,
+                            enum act_type t)
 {
     for (int i = 0; i < m; i++) {
         for (int j = 0; j < n; j += 16) {

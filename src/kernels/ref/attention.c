@@ -3,8 +3,8 @@
 #include "kernels/ref/math.h"
 #include "kernels/ref/ref.h"
 
-static void rope_store(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0, int head1,
-                       enum act_type t)
+static void rope_store(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0,
+                       int head1, enum act_type t)
 {
     size_t hd = (size_t)r->head_dim;
     int first_v = r->n_heads + r->n_kv_heads;
@@ -94,8 +94,9 @@ static void attn_part(const struct attn_part *p, enum act_type t)
     }
 }
 
-static void attn_merge(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml, const float *acc,
-                       size_t stride_acc, int n_parts, int n_q, int head_dim, enum act_type t)
+static void attn_merge(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml,
+                       const float *acc, size_t stride_acc, int n_parts, int n_q, int head_dim,
+                       enum act_type t)
 {
     for (int i = 0; i < n_q; i++) {
         float a[MAX_HEAD_DIM];
@@ -105,7 +106,8 @@ static void attn_merge(void *out, size_t ldo, const float *m, const float *l, si
             a[d] = first[d];
         }
         for (int part = 1; part < n_parts; part++) {
-            float m2 = m[(size_t)part * stride_ml + (size_t)i], l2 = l[(size_t)part * stride_ml + (size_t)i];
+            float m2 = m[(size_t)part * stride_ml + (size_t)i],
+                  l2 = l[(size_t)part * stride_ml + (size_t)i];
             const float *x = acc + (size_t)part * stride_acc + (size_t)i * (size_t)head_dim;
             if (m2 == -INFINITY) {
                 continue; /* nothing visible there: exp(-inf) = 0 would leave all as it is */
@@ -124,12 +126,14 @@ static void attn_merge(void *out, size_t ldo, const float *m, const float *l, si
     }
 }
 
-void ref_rope_store_bf16(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0, int head1)
+void ref_rope_store_bf16(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0,
+                         int head1)
 {
     rope_store(qkv, ldqkv, r, m, head0, head1, ACT_BF16);
 }
 
-void ref_rope_store_f32(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0, int head1)
+void ref_rope_store_f32(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0,
+                        int head1)
 {
     rope_store(qkv, ldqkv, r, m, head0, head1, ACT_F32);
 }
@@ -144,14 +148,14 @@ void ref_attn_part_f32(const struct attn_part *p)
     attn_part(p, ACT_F32);
 }
 
-void ref_attn_merge_bf16(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml, const float *acc,
-                         size_t stride_acc, int n_parts, int n_q, int head_dim)
+void ref_attn_merge_bf16(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml,
+                         const float *acc, size_t stride_acc, int n_parts, int n_q, int head_dim)
 {
     attn_merge(out, ldo, m, l, stride_ml, acc, stride_acc, n_parts, n_q, head_dim, ACT_BF16);
 }
 
-void ref_attn_merge_f32(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml, const float *acc,
-                        size_t stride_acc, int n_parts, int n_q, int head_dim)
+void ref_attn_merge_f32(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml,
+                        const float *acc, size_t stride_acc, int n_parts, int n_q, int head_dim)
 {
     attn_merge(out, ldo, m, l, stride_ml, acc, stride_acc, n_parts, n_q, head_dim, ACT_F32);
 }

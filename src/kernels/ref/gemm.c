@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference of the matrix products. Every output is one fp32 chain over ascending pairs of K, computed alone;
- * the fused forms are the product of one tile row followed by the unfused operation. */
+/* Reference of the matrix products. Every output is one fp32 chain over ascending pairs of K,
+ * computed alone; the fused forms are the product of one tile row followed by the unfused
+ * operation. */
 #include "kernels/ref/math.h"
 #include "kernels/ref/ref.h"
 
 /* The 16 outputs of one row of `a` (k elements) and one tile. */
-static void tile_row(float out[16], const void *a, enum act_type t, const struct weight *w, int tile)
+static void tile_row(float out[16], const void *a, enum act_type t, const struct weight *w,
+                     int tile)
 {
     size_t pairs = (size_t)w->k / 2;
     size_t base = (size_t)tile * pairs * 32;
@@ -29,56 +31,59 @@ static void tile_row(float out[16], const void *a, enum act_type t, const struct
     }
 }
 
-static void gemm(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m, int tile0,
-                 int tile1, enum act_type t)
+static void gemm(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
+                 int tile0, int tile1, enum act_type t)
 {
     for (int i = 0; i < m; i++) {
         for (int tile = tile0; tile < tile1; tile++) {
-            tile_row(c + (size_t)i * ldc + (size_t)(tile - tile0) * 16, ref_at(a, (size_t)i * lda, t), t, w, tile);
+            tile_row(c + (size_t)i * ldc + (size_t)(tile - tile0) * 16,
+                     ref_at(a, (size_t)i * lda, t), t, w, tile);
         }
     }
 }
 
-void ref_gemm_bf16(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m, int tile0,
-                   int tile1)
+void ref_gemm_bf16(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
+                   int tile0, int tile1)
 {
     gemm(c, ldc, a, lda, w, m, tile0, tile1, ACT_BF16);
 }
 
-void ref_gemm_f32(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m, int tile0,
-                  int tile1)
+void ref_gemm_f32(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
+                  int tile0, int tile1)
 {
     gemm(c, ldc, a, lda, w, m, tile0, tile1, ACT_F32);
 }
 
-void ref_gemm_add_bf16(void *x, size_t ldx, const void *a, size_t lda, const struct weight *w, int m, int tile0,
-                       int tile1)
+void ref_gemm_add_bf16(void *x, size_t ldx, const void *a, size_t lda, const struct weight *w,
+                       int m, int tile0, int tile1)
 {
     float c[16];
     for (int i = 0; i < m; i++) {
         for (int tile = tile0; tile < tile1; tile++) {
             int n = w->n - tile * 16;
             tile_row(c, ref_at(a, (size_t)i * lda, ACT_BF16), ACT_BF16, w, tile);
-            ref_add_bf16(ref_at(x, (size_t)i * ldx + (size_t)tile * 16, ACT_BF16), ldx, c, 16, 1, n < 16 ? n : 16);
+            ref_add_bf16(ref_at(x, (size_t)i * ldx + (size_t)tile * 16, ACT_BF16), ldx, c, 16, 1,
+                         n < 16 ? n : 16);
         }
     }
 }
 
-void ref_gemm_add_f32(void *x, size_t ldx, const void *a, size_t lda, const struct weight *w, int m, int tile0,
-                      int tile1)
+void ref_gemm_add_f32(void *x, size_t ldx, const void *a, size_t lda, const struct weight *w, int m,
+                      int tile0, int tile1)
 {
     float c[16];
     for (int i = 0; i < m; i++) {
         for (int tile = tile0; tile < tile1; tile++) {
             int n = w->n - tile * 16;
             tile_row(c, ref_at(a, (size_t)i * lda, ACT_F32), ACT_F32, w, tile);
-            ref_add_f32(ref_at(x, (size_t)i * ldx + (size_t)tile * 16, ACT_F32), ldx, c, 16, 1, n < 16 ? n : 16);
+            ref_add_f32(ref_at(x, (size_t)i * ldx + (size_t)tile * 16, ACT_F32), ldx, c, 16, 1,
+                        n < 16 ? n : 16);
         }
     }
 }
 
-void ref_gemm_swiglu_bf16(void *out, size_t ldo, const void *a, size_t lda, const struct weight *gate_up, int n,
-                          int m, int t0, int t1)
+void ref_gemm_swiglu_bf16(void *out, size_t ldo, const void *a, size_t lda,
+                          const struct weight *gate_up, int n, int m, int t0, int t1)
 {
     float g[16], u[16];
     for (int i = 0; i < m; i++) {
@@ -87,14 +92,14 @@ void ref_gemm_swiglu_bf16(void *out, size_t ldo, const void *a, size_t lda, cons
             int n_cols = n - t * 16;
             tile_row(g, row, ACT_BF16, gate_up, 2 * t);
             tile_row(u, row, ACT_BF16, gate_up, 2 * t + 1);
-            ref_swiglu_bf16(ref_at(out, (size_t)i * ldo + (size_t)t * 16, ACT_BF16), ldo, g, 16, u, 16, 1,
-                            n_cols < 16 ? n_cols : 16);
+            ref_swiglu_bf16(ref_at(out, (size_t)i * ldo + (size_t)t * 16, ACT_BF16), ldo, g, 16, u,
+                            16, 1, n_cols < 16 ? n_cols : 16);
         }
     }
 }
 
-void ref_gemm_swiglu_f32(void *out, size_t ldo, const void *a, size_t lda, const struct weight *gate_up, int n,
-                         int m, int t0, int t1)
+void ref_gemm_swiglu_f32(void *out, size_t ldo, const void *a, size_t lda,
+                         const struct weight *gate_up, int n, int m, int t0, int t1)
 {
     float g[16], u[16];
     for (int i = 0; i < m; i++) {
@@ -103,8 +108,8 @@ void ref_gemm_swiglu_f32(void *out, size_t ldo, const void *a, size_t lda, const
             int n_cols = n - t * 16;
             tile_row(g, row, ACT_F32, gate_up, 2 * t);
             tile_row(u, row, ACT_F32, gate_up, 2 * t + 1);
-            ref_swiglu_f32(ref_at(out, (size_t)i * ldo + (size_t)t * 16, ACT_F32), ldo, g, 16, u, 16, 1,
-                           n_cols < 16 ? n_cols : 16);
+            ref_swiglu_f32(ref_at(out, (size_t)i * ldo + (size_t)t * 16, ACT_F32), ldo, g, 16, u,
+                           16, 1, n_cols < 16 ? n_cols : 16);
         }
     }
 }
@@ -120,23 +125,23 @@ static struct qkv_rows row_of(const struct qkv_rows *r, int i, enum act_type t)
     return row;
 }
 
-void ref_gemm_qkv_bf16(const void *a, size_t lda, const struct weight *w, const struct qkv_rows *r, int m,
-                       int head0, int head1)
+void ref_gemm_qkv_bf16(const void *a, size_t lda, const struct weight *w, const struct qkv_rows *r,
+                       int m, int head0, int head1)
 {
     float c[MAX_HEAD_DIM];
     int tiles = r->head_dim / 16;
     for (int i = 0; i < m; i++) {
         struct qkv_rows row = row_of(r, i, ACT_BF16);
         for (int h = head0; h < head1; h++) {
-            ref_gemm_bf16(c, MAX_HEAD_DIM, ref_at(a, (size_t)i * lda, ACT_BF16), lda, w, 1, h * tiles,
-                          (h + 1) * tiles);
+            ref_gemm_bf16(c, MAX_HEAD_DIM, ref_at(a, (size_t)i * lda, ACT_BF16), lda, w, 1,
+                          h * tiles, (h + 1) * tiles);
             ref_rope_store_bf16(c, MAX_HEAD_DIM, &row, 1, h, h + 1);
         }
     }
 }
 
-void ref_gemm_qkv_f32(const void *a, size_t lda, const struct weight *w, const struct qkv_rows *r, int m, int head0,
-                      int head1)
+void ref_gemm_qkv_f32(const void *a, size_t lda, const struct weight *w, const struct qkv_rows *r,
+                      int m, int head0, int head1)
 {
     float c[MAX_HEAD_DIM];
     int tiles = r->head_dim / 16;

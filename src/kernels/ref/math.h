@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arithmetic that every level must reproduce.
  *
- * fp32, round to nearest even, denormal inputs and results are zeros of the same sign. A result is denormal when
- * it is below 2^-126 after rounding to 24 bits with an unbounded exponent (how x86 decides, VDPBF16PS included).
+ * fp32, round to nearest even, denormal inputs and results are zeros of the same sign. A result is
+ * denormal when it is below 2^-126 after rounding to 24 bits with an unbounded exponent (how x86
+ * decides, VDPBF16PS included).
  *
- * It is written in double so that it depends neither on the thread's mode nor on FMA hardware. One fp32
- * operation computed in double and rounded once more to fp32 is correctly rounded for + - * / and sqrt, because
- * 53 >= 2 * 24 + 2. For fma the exact sum of a 48-bit product and a 24-bit addend may need more than 53 bits, so
- * the double sum is rounded to odd: when inexact, its last bit is made 1, which keeps it off every tie. */
+ * It is written in double so that it depends neither on the thread's mode nor on FMA hardware. One
+ * fp32 operation computed in double and rounded once more to fp32 is correctly rounded for + - * /
+ * and sqrt, because 53 >= 2 * 24 + 2. For fma the exact sum of a 48-bit product and a 24-bit addend
+ * may need more than 53 bits, so the double sum is rounded to odd: when inexact, its last bit is
+ * made 1, which keeps it off every tie. */
 #ifndef TERN_KERNELS_REF_MATH_H
 #define TERN_KERNELS_REF_MATH_H
 
@@ -85,22 +87,23 @@ static inline float ref_fma(float a, float b, float c)
 }
 
 /* exp(x): x = n ln2 + r with |r| <= ln2 / 2, n by adding and subtracting 1.5 * 2^23, then
- * exp(r) = 1 + r + r^2 q(r) with q of degree 4, and a scaling by 2^n in two exact steps (2^n alone may not be a
- * float). q is (exp(r) - 1 - r) / r^2 interpolated at the five Chebyshev nodes of [-ln2/2, ln2/2] from its exact
- * series and rounded to fp32: relative error of the polynomial 1.1e-8, of the function 0.89 ulp in all (the unit
- * test measures it against long double). ln2 = LN2_HI + LN2_LO to 48 bits. exp(0) = 1 because every term holds a
- * factor r; -inf and anything that would be denormal give 0; above 88.73 it is +inf; NaN stays NaN. */
-#define EXP_LO    (-104.0f)
-#define EXP_HI    89.0f
-#define EXP_LOG2E 0x1.715476p+0f
-#define EXP_MAGIC 0x1.8p23f
+ * exp(r) = 1 + r + r^2 q(r) with q of degree 4, and a scaling by 2^n in two exact steps (2^n alone
+ * may not be a float). q is (exp(r) - 1 - r) / r^2 interpolated at the five Chebyshev nodes of
+ * [-ln2/2, ln2/2] from its exact series and rounded to fp32: relative error of the
+ * polynomial 1.1e-8, of the function 0.89 ulp in all (the unit test measures it against long
+ * double). ln2 = LN2_HI + LN2_LO to 48 bits. exp(0) = 1 because every term holds a factor r; -inf
+ * and anything that would be denormal give 0; above 88.73 it is +inf; NaN stays NaN. */
+#define EXP_LO     (-104.0f)
+#define EXP_HI     89.0f
+#define EXP_LOG2E  0x1.715476p+0f
+#define EXP_MAGIC  0x1.8p23f
 #define EXP_LN2_HI 0x1.62e43p-1f
 #define EXP_LN2_LO (-0x1.05c61p-29f)
-#define EXP_C2 0x1p-1f
-#define EXP_C3 0x1.5554dcp-3f
-#define EXP_C4 0x1.55551ap-5f
-#define EXP_C5 0x1.120b7cp-7f
-#define EXP_C6 0x1.6d1116p-10f
+#define EXP_C2     0x1p-1f
+#define EXP_C3     0x1.5554dcp-3f
+#define EXP_C4     0x1.55551ap-5f
+#define EXP_C5     0x1.120b7cp-7f
+#define EXP_C6     0x1.6d1116p-10f
 
 static inline float kernel_exp(float x)
 {

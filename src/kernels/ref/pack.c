@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing of weights into tiles, element by element. The result holds no arithmetic but one rounding, so every
- * level's version is a faster way of moving the same bytes. */
+/* Packing of weights into tiles, element by element. The result holds no arithmetic but one
+ * rounding, so every level's version is a faster way of moving the same bytes. */
 #include "kernels/ref/math.h"
 #include "kernels/ref/ref.h"
 
@@ -30,8 +30,9 @@ static float source(const void *src, size_t i, enum dtype t)
     return ((const float *)src)[i];
 }
 
-void ref_pack(void *dst, enum weight_format format, int n, int k, const void *src, enum dtype src_type,
-              size_t stride_row, size_t stride_col, int tile0, int tile1, int tile_step, int tile_offset)
+void ref_pack(void *dst, enum weight_format format, int n, int k, const void *src,
+              enum dtype src_type, size_t stride_row, size_t stride_col, int tile0, int tile1,
+              int tile_step, int tile_offset)
 {
     for (int tile = tile0; tile < tile1; tile++) {
         size_t base = (size_t)(tile * tile_step + tile_offset) * (size_t)k * 16;
@@ -45,7 +46,8 @@ void ref_pack(void *dst, enum weight_format format, int n, int k, const void *sr
                 } else if (row >= (size_t)n) {
                     ((uint16_t *)dst)[e] = 0;
                 } else if (src_type == DTYPE_BF16) {
-                    ((uint16_t *)dst)[e] = ((const uint16_t *)src)[from]; /* the same bits, NaN too */
+                    ((uint16_t *)dst)[e] =
+                        ((const uint16_t *)src)[from]; /* the same bits, NaN too */
                 } else {
                     ((uint16_t *)dst)[e] = f32_to_bf16(source(src, from, src_type));
                 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scalar reference kernels: the definition of right. Higher levels also use the ones that they do not
- * override (their tables name them). Contracts: kernels.h. */
+/* The scalar reference kernels: the definition of right. Higher levels also use the ones that they
+ * do not override (their tables name them). Contracts: kernels.h. */
 #ifndef TERN_KERNELS_REF_REF_H
 #define TERN_KERNELS_REF_REF_H
 
@@ -10,42 +10,50 @@ extern const struct kernels kernels_ref;
 
 void ref_embed_bf16(void *x, size_t ldx, const struct weight *w, const int32_t *ids, int m);
 void ref_embed_f32(void *x, size_t ldx, const struct weight *w, const int32_t *ids, int m);
-void ref_rmsnorm_bf16(void *out, size_t ldo, const void *x, size_t ldx, const float *w, float eps, int m, int n);
-void ref_rmsnorm_f32(void *out, size_t ldo, const void *x, size_t ldx, const float *w, float eps, int m, int n);
-void ref_gemm_bf16(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m, int tile0,
-                   int tile1);
-void ref_gemm_f32(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m, int tile0,
-                  int tile1);
-void ref_rope_store_bf16(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0, int head1);
-void ref_rope_store_f32(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0, int head1);
+void ref_rmsnorm_bf16(void *out, size_t ldo, const void *x, size_t ldx, const float *w, float eps,
+                      int m, int n);
+void ref_rmsnorm_f32(void *out, size_t ldo, const void *x, size_t ldx, const float *w, float eps,
+                     int m, int n);
+void ref_gemm_bf16(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
+                   int tile0, int tile1);
+void ref_gemm_f32(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
+                  int tile0, int tile1);
+void ref_rope_store_bf16(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0,
+                         int head1);
+void ref_rope_store_f32(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0,
+                        int head1);
 void ref_attn_part_bf16(const struct attn_part *p);
 void ref_attn_part_f32(const struct attn_part *p);
-void ref_attn_merge_bf16(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml, const float *acc,
-                         size_t stride_acc, int n_parts, int n_q, int head_dim);
-void ref_attn_merge_f32(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml, const float *acc,
-                        size_t stride_acc, int n_parts, int n_q, int head_dim);
-void ref_swiglu_bf16(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu, int m, int n);
-void ref_swiglu_f32(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu, int m, int n);
+void ref_attn_merge_bf16(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml,
+                         const float *acc, size_t stride_acc, int n_parts, int n_q, int head_dim);
+void ref_attn_merge_f32(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml,
+                        const float *acc, size_t stride_acc, int n_parts, int n_q, int head_dim);
+void ref_swiglu_bf16(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu,
+                     int m, int n);
+void ref_swiglu_f32(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu,
+                    int m, int n);
 void ref_add_bf16(void *x, size_t ldx, const float *c, size_t ldc, int m, int n);
 void ref_add_f32(void *x, size_t ldx, const float *c, size_t ldc, int m, int n);
-void ref_gemm_add_bf16(void *x, size_t ldx, const void *a, size_t lda, const struct weight *w, int m, int tile0,
-                       int tile1);
-void ref_gemm_add_f32(void *x, size_t ldx, const void *a, size_t lda, const struct weight *w, int m, int tile0,
-                      int tile1);
-void ref_gemm_swiglu_bf16(void *out, size_t ldo, const void *a, size_t lda, const struct weight *gate_up, int n,
-                          int m, int t0, int t1);
-void ref_gemm_swiglu_f32(void *out, size_t ldo, const void *a, size_t lda, const struct weight *gate_up, int n,
-                         int m, int t0, int t1);
-void ref_gemm_qkv_bf16(const void *a, size_t lda, const struct weight *w, const struct qkv_rows *r, int m,
-                       int head0, int head1);
-void ref_gemm_qkv_f32(const void *a, size_t lda, const struct weight *w, const struct qkv_rows *r, int m,
-                      int head0, int head1);
-void ref_pack(void *dst, enum weight_format format, int n, int k, const void *src, enum dtype src_type,
-              size_t stride_row, size_t stride_col, int tile0, int tile1, int tile_step, int tile_offset);
+void ref_gemm_add_bf16(void *x, size_t ldx, const void *a, size_t lda, const struct weight *w,
+                       int m, int tile0, int tile1);
+void ref_gemm_add_f32(void *x, size_t ldx, const void *a, size_t lda, const struct weight *w, int m,
+                      int tile0, int tile1);
+void ref_gemm_swiglu_bf16(void *out, size_t ldo, const void *a, size_t lda,
+                          const struct weight *gate_up, int n, int m, int t0, int t1);
+void ref_gemm_swiglu_f32(void *out, size_t ldo, const void *a, size_t lda,
+                         const struct weight *gate_up, int n, int m, int t0, int t1);
+void ref_gemm_qkv_bf16(const void *a, size_t lda, const struct weight *w, const struct qkv_rows *r,
+                       int m, int head0, int head1);
+void ref_gemm_qkv_f32(const void *a, size_t lda, const struct weight *w, const struct qkv_rows *r,
+                      int m, int head0, int head1);
+void ref_pack(void *dst, enum weight_format format, int n, int k, const void *src,
+              enum dtype src_type, size_t stride_row, size_t stride_col, int tile0, int tile1,
+              int tile_step, int tile_offset);
 int ref_argmax(const float *x, int n);
 void ref_logsumexp(const float *x, int n, float *max, double *sum);
 
-/* Element i of an activation array, and the reverse with the one rounding to the activation type. */
+/* Element i of an activation array, and the reverse with the one rounding to the activation type.
+ */
 static inline float ref_load(const void *x, size_t i, enum act_type t)
 {
     return t == ACT_BF16 ? bf16_to_f32(((const uint16_t *)x)[i]) : ((const float *)x)[i];

@@ -3,7 +3,8 @@
 #include "kernels/ref/math.h"
 #include "kernels/ref/ref.h"
 
-static void embed(void *x, size_t ldx, const struct weight *w, const int32_t *ids, int m, enum act_type t)
+static void embed(void *x, size_t ldx, const struct weight *w, const int32_t *ids, int m,
+                  enum act_type t)
 {
     for (int i = 0; i < m; i++) {
         size_t row = (size_t)ids[i];
@@ -26,8 +27,8 @@ static float fold_lanes(float lane[16])
     return lane[0];
 }
 
-static void rmsnorm(void *out, size_t ldo, const void *x, size_t ldx, const float *w, float eps, int m, int n,
-                    enum act_type t)
+static void rmsnorm(void *out, size_t ldo, const void *x, size_t ldx, const float *w, float eps,
+                    int m, int n, enum act_type t)
 {
     for (int i = 0; i < m; i++) {
         size_t row = (size_t)i * ldx, row_out = (size_t)i * ldo;
@@ -45,8 +46,8 @@ static void rmsnorm(void *out, size_t ldo, const void *x, size_t ldx, const floa
     }
 }
 
-static void swiglu(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu, int m, int n,
-                   enum act_type t)
+static void swiglu(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu,
+                   int m, int n, enum act_type t)
 {
     for (int i = 0; i < m; i++) {
         for (int j = 0; j < n; j++) {
@@ -77,22 +78,26 @@ void ref_embed_f32(void *x, size_t ldx, const struct weight *w, const int32_t *i
     embed(x, ldx, w, ids, m, ACT_F32);
 }
 
-void ref_rmsnorm_bf16(void *out, size_t ldo, const void *x, size_t ldx, const float *w, float eps, int m, int n)
+void ref_rmsnorm_bf16(void *out, size_t ldo, const void *x, size_t ldx, const float *w, float eps,
+                      int m, int n)
 {
     rmsnorm(out, ldo, x, ldx, w, eps, m, n, ACT_BF16);
 }
 
-void ref_rmsnorm_f32(void *out, size_t ldo, const void *x, size_t ldx, const float *w, float eps, int m, int n)
+void ref_rmsnorm_f32(void *out, size_t ldo, const void *x, size_t ldx, const float *w, float eps,
+                     int m, int n)
 {
     rmsnorm(out, ldo, x, ldx, w, eps, m, n, ACT_F32);
 }
 
-void ref_swiglu_bf16(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu, int m, int n)
+void ref_swiglu_bf16(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu,
+                     int m, int n)
 {
     swiglu(out, ldo, g, ldg, u, ldu, m, n, ACT_BF16);
 }
 
-void ref_swiglu_f32(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu, int m, int n)
+void ref_swiglu_f32(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu,
+                    int m, int n)
 {
     swiglu(out, ldo, g, ldg, u, ldu, m, n, ACT_F32);
 }

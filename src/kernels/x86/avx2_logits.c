@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* AVX2: argmax and log-sum-exp. */
 #include "kernels/x86/avx2_v16.h"
+
 #include "kernels/lanes/logits.h"
 #include "kernels/x86/x86.h"
 

@@ -5,7 +5,8 @@
 #include <immintrin.h>
 
 /* Transposes 8 rows x 8 pairs; the line of a pair has 16 rows, of which this writes 8. */
-static inline __attribute__((always_inline)) void block8(uint16_t *dst, const uint16_t *src, size_t stride)
+static inline __attribute__((always_inline)) void block8(uint16_t *dst, const uint16_t *src,
+                                                         size_t stride)
 {
     const __m256i r0 = _mm256_loadu_si256((const __m256i *)src);
     const __m256i r1 = _mm256_loadu_si256((const __m256i *)(src + stride));
@@ -33,7 +34,8 @@ static inline __attribute__((always_inline)) void block8(uint16_t *dst, const ui
     _mm256_store_si256((__m256i *)(dst + 224), _mm256_permute2x128_si256(u3, u7, 0x31));
 }
 
-static inline __attribute__((always_inline)) void block(uint16_t *dst, const uint16_t *src, size_t stride)
+static inline __attribute__((always_inline)) void block(uint16_t *dst, const uint16_t *src,
+                                                        size_t stride)
 {
     for (size_t half = 0; half < 2; half++) {
         block8(dst + half * 256, src + half * 16, stride);
@@ -41,18 +43,21 @@ static inline __attribute__((always_inline)) void block(uint16_t *dst, const uin
     }
 }
 
-static inline __attribute__((always_inline)) void pair(uint16_t *dst, const uint16_t *even, const uint16_t *odd)
+static inline __attribute__((always_inline)) void pair(uint16_t *dst, const uint16_t *even,
+                                                       const uint16_t *odd)
 {
     for (size_t half = 0; half < 2; half++) {
         __m256i e = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(even + 8 * half)));
         __m256i o = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(odd + 8 * half)));
-        _mm256_store_si256((__m256i *)(dst + 16 * half), _mm256_or_si256(e, _mm256_slli_epi32(o, 16)));
+        _mm256_store_si256((__m256i *)(dst + 16 * half),
+                           _mm256_or_si256(e, _mm256_slli_epi32(o, 16)));
     }
 }
 
-void avx2_pack(void *dst, enum weight_format format, int n, int k, const void *src, enum dtype src_type,
-               size_t stride_row, size_t stride_col, int tile0, int tile1, int tile_step, int tile_offset)
+void avx2_pack(void *dst, enum weight_format format, int n, int k, const void *src,
+               enum dtype src_type, size_t stride_row, size_t stride_col, int tile0, int tile1,
+               int tile_step, int tile_offset)
 {
-    lanes_pack(block, pair, dst, format, n, k, src, src_type, stride_row, stride_col, tile0, tile1, tile_step,
-               tile_offset);
+    lanes_pack(block, pair, dst, format, n, k, src, src_type, stride_row, stride_col, tile0, tile1,
+               tile_step, tile_offset);
 }

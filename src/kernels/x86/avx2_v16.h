@@ -60,7 +60,8 @@ static inline __m256 v16_widen8(__m128i h)
 
 static inline v16 v16_load_bf16(const uint16_t *p)
 {
-    return (v16){v16_widen8(_mm_loadu_si128((const __m128i *)p)), v16_widen8(_mm_loadu_si128((const __m128i *)(p + 8)))};
+    return (v16){v16_widen8(_mm_loadu_si128((const __m128i *)p)),
+                 v16_widen8(_mm_loadu_si128((const __m128i *)(p + 8)))};
 }
 
 static inline v16 v16_load_bf16_n(const uint16_t *p, int n)
@@ -75,7 +76,8 @@ static inline __m256i v16_bf16_bits8(__m256 x)
 {
     __m256i u = _mm256_castps_si256(x), top = _mm256_srli_epi32(u, 16);
     __m256i odd = _mm256_and_si256(top, _mm256_set1_epi32(1));
-    __m256i r = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
+    __m256i r = _mm256_srli_epi32(
+        _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
     return _mm256_blendv_epi8(r, _mm256_or_si256(top, _mm256_set1_epi32(0x40)), nan);
 }
@@ -102,7 +104,8 @@ static inline v16 v16_round_bf16(v16 x)
 /* 32 elements, even ones and odd ones apart. */
 static inline void v16_pair_bf16(const uint16_t *p, v16 *even, v16 *odd)
 {
-    __m256i lo = _mm256_loadu_si256((const __m256i *)p), hi = _mm256_loadu_si256((const __m256i *)(p + 16));
+    __m256i lo = _mm256_loadu_si256((const __m256i *)p),
+            hi = _mm256_loadu_si256((const __m256i *)(p + 16));
     __m256i top = _mm256_set1_epi32((int)0xffff0000u);
     even->lo = _mm256_castsi256_ps(_mm256_slli_epi32(lo, 16));
     even->hi = _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16));
@@ -113,7 +116,8 @@ static inline void v16_pair_bf16(const uint16_t *p, v16 *even, v16 *odd)
 static inline void v16_pair8(const float *p, __m256 *even, __m256 *odd)
 {
     __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + 8);
-    __m256 e = _mm256_shuffle_ps(a, b, 0x88), o = _mm256_shuffle_ps(a, b, 0xdd); /* a b | a b by halves */
+    __m256 e = _mm256_shuffle_ps(a, b, 0x88),
+           o = _mm256_shuffle_ps(a, b, 0xdd); /* a b | a b by halves */
     *even = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(e), 0xd8));
     *odd = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(o), 0xd8));
 }
@@ -165,7 +169,8 @@ static inline v16 v16_max(v16 x, v16 m)
 static inline v16 v16_clamp(v16 x, float lo, float hi)
 {
     __m256 l = _mm256_set1_ps(lo), h = _mm256_set1_ps(hi);
-    return (v16){_mm256_min_ps(h, _mm256_max_ps(l, x.lo)), _mm256_min_ps(h, _mm256_max_ps(l, x.hi))};
+    return (v16){_mm256_min_ps(h, _mm256_max_ps(l, x.lo)),
+                 _mm256_min_ps(h, _mm256_max_ps(l, x.hi))};
 }
 
 /* x in the first n lanes, `other` in the rest. */
@@ -180,7 +185,8 @@ static inline v16 v16_keep_n(v16 x, int n, v16 other)
 
 static inline __m256 v16_scale8(__m256 p, __m256 t, float magic)
 {
-    __m256i i = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_castps_si256(_mm256_set1_ps(magic)));
+    __m256i i =
+        _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_castps_si256(_mm256_set1_ps(magic)));
     __m256i half = _mm256_srai_epi32(i, 1), bias = _mm256_set1_epi32(127);
     p = _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
     i = _mm256_sub_epi32(i, half);
@@ -236,7 +242,8 @@ static inline v16 v16_rotate(v16 x, v16 cos_sin)
 
 static inline d16 d16_zero(void)
 {
-    return (d16){_mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd()};
+    return (d16){_mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd(),
+                 _mm256_setzero_pd()};
 }
 
 static inline d16 d16_add(d16 s, v16 x)

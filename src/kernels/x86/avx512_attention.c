@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* AVX-512: rotation and KV store, attention, merge. */
 #include "kernels/x86/avx512_v16.h"
+
 #include "kernels/lanes/attention.h"
 #include "kernels/x86/x86.h"
 
-void avx512_rope_store_bf16(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0, int head1)
+void avx512_rope_store_bf16(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m,
+                            int head0, int head1)
 {
     lanes_rope_store(qkv, ldqkv, r, m, head0, head1, ACT_BF16);
 }
@@ -14,13 +16,14 @@ void avx512_attn_part_bf16(const struct attn_part *p)
     lanes_attn_part(p, ACT_BF16);
 }
 
-void avx512_attn_merge_bf16(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml, const float *acc,
-                            size_t stride_acc, int n_parts, int n_q, int head_dim)
+void avx512_attn_merge_bf16(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml,
+                            const float *acc, size_t stride_acc, int n_parts, int n_q, int head_dim)
 {
     lanes_attn_merge(out, ldo, m, l, stride_ml, acc, stride_acc, n_parts, n_q, head_dim, ACT_BF16);
 }
 
-void avx512_rope_store_f32(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0, int head1)
+void avx512_rope_store_f32(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m,
+                           int head0, int head1)
 {
     lanes_rope_store(qkv, ldqkv, r, m, head0, head1, ACT_F32);
 }
@@ -30,8 +33,8 @@ void avx512_attn_part_f32(const struct attn_part *p)
     lanes_attn_part(p, ACT_F32);
 }
 
-void avx512_attn_merge_f32(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml, const float *acc,
-                           size_t stride_acc, int n_parts, int n_q, int head_dim)
+void avx512_attn_merge_f32(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml,
+                           const float *acc, size_t stride_acc, int n_parts, int n_q, int head_dim)
 {
     lanes_attn_merge(out, ldo, m, l, stride_ml, acc, stride_acc, n_parts, n_q, head_dim, ACT_F32);
 }

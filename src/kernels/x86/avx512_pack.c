@@ -4,9 +4,10 @@
 #include "kernels/x86/x86.h"
 #include <immintrin.h>
 
-/* Transposes 16 rows x 16 pairs: first 4 x 4 blocks of pairs inside the 128-bit parts, then the parts. */
-static inline __attribute__((always_inline)) void rows4(const uint16_t *src, size_t stride, __m512i *a, __m512i *b,
-                                                        __m512i *c, __m512i *d)
+/* Transposes 16 rows x 16 pairs: first 4 x 4 blocks of pairs inside the 128-bit parts, then the
+ * parts. */
+static inline __attribute__((always_inline)) void
+rows4(const uint16_t *src, size_t stride, __m512i *a, __m512i *b, __m512i *c, __m512i *d)
 {
     __m512i r0 = _mm512_loadu_si512(src), r1 = _mm512_loadu_si512(src + stride);
     __m512i r2 = _mm512_loadu_si512(src + 2 * stride), r3 = _mm512_loadu_si512(src + 3 * stride);
@@ -18,8 +19,10 @@ static inline __attribute__((always_inline)) void rows4(const uint16_t *src, siz
     *d = _mm512_unpackhi_epi64(t1, t3);
 }
 
-/* From part p of the four row groups: the lines of pairs first, first + 4, first + 8, first + 12. */
-static inline __attribute__((always_inline)) void store4(uint16_t *dst, __m512i g0, __m512i g1, __m512i g2, __m512i g3)
+/* From part p of the four row groups: the lines of pairs first, first + 4, first + 8, first + 12.
+ */
+static inline __attribute__((always_inline)) void store4(uint16_t *dst, __m512i g0, __m512i g1,
+                                                         __m512i g2, __m512i g3)
 {
     __m512i a = _mm512_shuffle_i32x4(g0, g1, 0x44), b = _mm512_shuffle_i32x4(g2, g3, 0x44);
     __m512i c = _mm512_shuffle_i32x4(g0, g1, 0xee), d = _mm512_shuffle_i32x4(g2, g3, 0xee);
@@ -29,7 +32,8 @@ static inline __attribute__((always_inline)) void store4(uint16_t *dst, __m512i 
     _mm512_store_si512(dst + 12 * 32, _mm512_shuffle_i32x4(c, d, 0xdd));
 }
 
-static inline __attribute__((always_inline)) void block(uint16_t *dst, const uint16_t *src, size_t stride)
+static inline __attribute__((always_inline)) void block(uint16_t *dst, const uint16_t *src,
+                                                        size_t stride)
 {
     __m512i a0, b0, c0, d0, a1, b1, c1, d1, a2, b2, c2, d2, a3, b3, c3, d3;
     rows4(src, stride, &a0, &b0, &c0, &d0);
@@ -42,16 +46,18 @@ static inline __attribute__((always_inline)) void block(uint16_t *dst, const uin
     store4(dst + 96, d0, d1, d2, d3);
 }
 
-static inline __attribute__((always_inline)) void pair(uint16_t *dst, const uint16_t *even, const uint16_t *odd)
+static inline __attribute__((always_inline)) void pair(uint16_t *dst, const uint16_t *even,
+                                                       const uint16_t *odd)
 {
     __m512i e = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)even));
     __m512i o = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)odd));
     _mm512_store_si512(dst, _mm512_or_si512(e, _mm512_slli_epi32(o, 16)));
 }
 
-void avx512_pack(void *dst, enum weight_format format, int n, int k, const void *src, enum dtype src_type,
-                 size_t stride_row, size_t stride_col, int tile0, int tile1, int tile_step, int tile_offset)
+void avx512_pack(void *dst, enum weight_format format, int n, int k, const void *src,
+                 enum dtype src_type, size_t stride_row, size_t stride_col, int tile0, int tile1,
+                 int tile_step, int tile_offset)
 {
-    lanes_pack(block, pair, dst, format, n, k, src, src_type, stride_row, stride_col, tile0, tile1, tile_step,
-               tile_offset);
+    lanes_pack(block, pair, dst, format, n, k, src, src_type, stride_row, stride_col, tile0, tile1,
+               tile_step, tile_offset);
 }

@@ -70,7 +70,8 @@ static inline __m512i v16_bf16_bits(v16 x)
 {
     __m512i u = _mm512_castps_si512(x);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    __m512i r = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd), 16);
+    __m512i r = _mm512_srli_epi32(
+        _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd), 16);
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     return _mm512_mask_or_epi32(r, nan, _mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
 }
@@ -134,7 +135,8 @@ static inline v16 v16_fma(v16 a, v16 b, v16 c)
 
 static inline v16 v16_neg(v16 x)
 {
-    return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)0x80000000u)));
+    return _mm512_castsi512_ps(
+        _mm512_xor_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)0x80000000u)));
 }
 
 /* The larger; m where x is NaN. */
@@ -158,7 +160,8 @@ static inline v16 v16_keep_n(v16 x, int n, v16 other)
 /* p * 2^i for t = magic + i, in the two steps of kernel_exp. */
 static inline v16 v16_scale(v16 p, v16 t, float magic)
 {
-    __m512i i = _mm512_sub_epi32(_mm512_castps_si512(t), _mm512_castps_si512(_mm512_set1_ps(magic)));
+    __m512i i =
+        _mm512_sub_epi32(_mm512_castps_si512(t), _mm512_castps_si512(_mm512_set1_ps(magic)));
     __m512i half = _mm512_srai_epi32(i, 1), bias = _mm512_set1_epi32(127);
     p = _mm512_mul_ps(p, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(half, bias), 23)));
     i = _mm512_sub_epi32(i, half);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention of one partition over bf16 KV tiles with VDPBF16PS. The plan is that of kernels/lanes/attention.h
- * (8 queries share every K and V line); here a line is consumed as it is stored, two blocks of positions or two
- * groups of 16 dimensions at a time, which makes 16 independent chains in named registers.
+/* Attention of one partition over bf16 KV tiles with VDPBF16PS. The plan is that of
+ * kernels/lanes/attention.h (8 queries share every K and V line); here a line is consumed as it is
+ * stored, two blocks of positions or two groups of 16 dimensions at a time, which makes 16
+ * independent chains in named registers.
  *
- * While the scores of two blocks are computed, their V and the next two blocks' K are prefetched: blocks lie
- * anywhere in the KV pool, so the hardware's prefetcher can't guess the next one. */
+ * While the scores of two blocks are computed, their V and the next two blocks' K are prefetched:
+ * blocks lie anywhere in the KV pool, so the hardware's prefetcher can't guess the next one. */
 #include "kernels/x86/avx512_v16.h"
+
 #include "kernels/lanes/attention.h"
 #include "kernels/x86/x86.h"
 
@@ -24,20 +26,25 @@ static inline __m512bh pair(const uint16_t *p)
 }
 
 /* DO(vector, accumulator of line x, of line y) for the 8 vectors of a group. */
-#define EACH(DO)                                                                                                       \
-    DO(0, x0, y0) DO(1, x1, y1) DO(2, x2, y2) DO(3, x3, y3) DO(4, x4, y4) DO(5, x5, y5) DO(6, x6, y6) DO(7, x7, y7)
-#define ZERO(g, x, y)                                                                                                  \
-    __m512 x = _mm512_setzero_ps(), y = x;                                                                             \
+/* clang-format off */
+#define EACH(DO)                                                                                   \
+    DO(0, x0, y0) DO(1, x1, y1) DO(2, x2, y2) DO(3, x3, y3)                                        \
+    DO(4, x4, y4) DO(5, x5, y5) DO(6, x6, y6) DO(7, x7, y7)
+/* clang-format on */
+#define ZERO(g, x, y)                                                                              \
+    __m512 x = _mm512_setzero_ps(), y = x;                                                         \
     const uint16_t *const a##g = vectors[g];
 
-/* Scores of 8 queries against blocks 0 .. n_blocks - 1; vectors[g] are queries, out[g] rows of ATTN_PARTITION. */
-static void scores(float *const out[GROUP], const uint16_t *const vectors[GROUP], const void *const *tiles,
-                   int n_blocks, int hd, v16 scale)
+/* Scores of 8 queries against blocks 0 .. n_blocks - 1; vectors[g] are queries, out[g] rows of
+ * ATTN_PARTITION. */
+static void scores(float *const out[GROUP], const uint16_t *const vectors[GROUP],
+                   const void *const *tiles, int n_blocks, int hd, v16 scale)
 {
     for (int b = 0; b < n_blocks; b += 2) {
         const int two = b + 1 < n_blocks;
         const uint16_t *x = tiles[b], *y = tiles[b + two];
-        const uint16_t *next_x = b + 2 < n_blocks ? tiles[b + 2] : x, *next_y = b + 3 < n_blocks ? tiles[b + 3] : next_x;
+        const uint16_t *next_x = b + 2 < n_blocks ? tiles[b + 2] : x,
+                       *next_y = b + 3 < n_blocks ? tiles[b + 3] : next_x;
         const int v_at = 16 * hd;
         EACH(ZERO)
         for (int j = 0; j < hd / 2; j++) {
@@ -47,41 +54,42 @@ static void scores(float *const out[GROUP], const uint16_t *const vectors[GROUP]
             v16_prefetch(y + v_at + 32 * j);
             v16_prefetch(next_x + 32 * j);
             v16_prefetch(next_y + 32 * j);
-#define STEP(g, xg, yg)                                                                                                \
-    v = pair(a##g + 2 * j);                                                                                            \
-    xg = _mm512_dpbf16_ps(xg, v, lx);                                                                                  \
+#define STEP(g, xg, yg)                                                                            \
+    v = pair(a##g + 2 * j);                                                                        \
+    xg = _mm512_dpbf16_ps(xg, v, lx);                                                              \
     yg = _mm512_dpbf16_ps(yg, v, ly);
             EACH(STEP)
 #undef STEP
         }
         /* without a second block y repeats x: the same values, to the same place */
         const int at = b * 16, at_y = at + 16 * two;
-#define STORE(g, xg, yg)                                                                                               \
-    _mm512_store_ps(out[g] + at, _mm512_mul_ps(xg, scale));                                                            \
+#define STORE(g, xg, yg)                                                                           \
+    _mm512_store_ps(out[g] + at, _mm512_mul_ps(xg, scale));                                        \
     _mm512_store_ps(out[g] + at_y, _mm512_mul_ps(yg, scale));
         EACH(STORE)
 #undef STORE
     }
 }
 
-/* Dimensions d .. d + 15 and d + skip .. (skip 16, or 0: none) of the weighted sum over whole pairs of positions;
- * vectors[g] are probabilities, out[g] rows of the sum. */
+/* Dimensions d .. d + 15 and d + skip .. (skip 16, or 0: none) of the weighted sum over whole pairs
+ * of positions; vectors[g] are probabilities, out[g] rows of the sum. */
 static inline __attribute__((always_inline)) void weigh_at(float *const out[GROUP],
                                                            const uint16_t *const vectors[GROUP],
-                                                           const void *const *tiles, int n_pairs, int hd, int d,
-                                                           int skip)
+                                                           const void *const *tiles, int n_pairs,
+                                                           int hd, int d, int skip)
 {
     EACH(ZERO)
     for (int j = 0; j < n_pairs; j += 8) {
         const uint16_t *v_line = (const uint16_t *)tiles[j / 8] + 16 * hd + 2 * d;
-        const uint16_t *next_line = j + 8 < n_pairs ? (const uint16_t *)tiles[j / 8 + 1] + 16 * hd + 2 * d : v_line;
+        const uint16_t *next_line =
+            j + 8 < n_pairs ? (const uint16_t *)tiles[j / 8 + 1] + 16 * hd + 2 * d : v_line;
         const int end = n_pairs < j + 8 ? n_pairs : j + 8;
         for (int i = j; i < end; i++) {
             const __m512bh lx = line(v_line), ly = line(v_line + 2 * skip);
             __m512bh v;
-#define STEP(g, xg, yg)                                                                                                \
-    v = pair(a##g + 2 * i);                                                                                            \
-    xg = _mm512_dpbf16_ps(xg, v, lx);                                                                                  \
+#define STEP(g, xg, yg)                                                                            \
+    v = pair(a##g + 2 * i);                                                                        \
+    xg = _mm512_dpbf16_ps(xg, v, lx);                                                              \
     yg = _mm512_dpbf16_ps(yg, v, ly);
             EACH(STEP)
 #undef STEP
@@ -91,15 +99,15 @@ static inline __attribute__((always_inline)) void weigh_at(float *const out[GROU
             next_line += 2 * hd;
         }
     }
-#define STORE(g, xg, yg)                                                                                               \
-    _mm512_store_ps(out[g] + d, xg);                                                                                   \
+#define STORE(g, xg, yg)                                                                           \
+    _mm512_store_ps(out[g] + d, xg);                                                               \
     _mm512_store_ps(out[g] + d + skip, yg);
     EACH(STORE)
 #undef STORE
 }
 
-static void weigh(float *const out[GROUP], const uint16_t *const vectors[GROUP], const void *const *tiles, int n_pairs,
-                  int hd)
+static void weigh(float *const out[GROUP], const uint16_t *const vectors[GROUP],
+                  const void *const *tiles, int n_pairs, int hd)
 {
     int d = 0;
     for (; d + 32 <= hd; d += 32) {
@@ -111,12 +119,14 @@ static void weigh(float *const out[GROUP], const uint16_t *const vectors[GROUP],
 }
 
 /* Pairs from_pair .. of one query alone, and the final + 0. */
-static void weigh_rest(float *acc, const uint16_t *p, const void *const *tiles, int hd, int from_pair, int n)
+static void weigh_rest(float *acc, const uint16_t *p, const void *const *tiles, int hd,
+                       int from_pair, int n)
 {
     for (int d = 0; d < hd; d += 16) {
         __m512 c = _mm512_load_ps(acc + d);
         for (int j = from_pair; 2 * j < n; j++) {
-            __m512i v = _mm512_load_si512((const uint16_t *)tiles[j / 8] + 16 * hd + j % 8 * hd * 2 + d * 2);
+            __m512i v = _mm512_load_si512((const uint16_t *)tiles[j / 8] + 16 * hd +
+                                          j % 8 * hd * 2 + d * 2);
             if (2 * j + 1 == n) {
                 v = _mm512_and_si512(v, _mm512_set1_epi32(0xffff));
             }
@@ -165,7 +175,8 @@ void avx512bf16_attn_part(const struct attn_part *part)
         }
         scores(s, q, part->tiles, (most + 15) / 16, hd, scale);
         for (int g = 0; g < n; g++) {
-            softmax(s[g], rounded + g * ATTN_PARTITION, part->visible[i + g], &part->m[i + g], &part->l[i + g]);
+            softmax(s[g], rounded + g * ATTN_PARTITION, part->visible[i + g], &part->m[i + g],
+                    &part->l[i + g]);
         }
         weigh(acc, p, part->tiles, least / 2, hd);
         for (int g = 0; g < n; g++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of the AVX-512 BF16 level: bf16 products by VDPBF16PS, all else from AVX-512. Constant data only, so that
- * reading it needs no such instruction. */
+/* The table of the AVX-512 BF16 level: bf16 products by VDPBF16PS, all else from AVX-512. Constant
+ * data only, so that reading it needs no such instruction. */
 #include "kernels/x86/x86.h"
 
 const struct kernels kernels_avx512bf16 = {
