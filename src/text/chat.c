@@ -529,9 +529,9 @@ int chat_encode(const struct chat_template *c, const struct json *messages,
                 struct err *e)
 {
     struct buf own, marks;
-    struct buf *b = text ? text : &own;
-    size_t start = b == text ? text->len : 0;
+    size_t start = text ? text->len : 0;
     buf_init(&own);
+    struct buf *b = text ? text : &own;
     buf_init(&marks);
     int r = chat_render(c, messages, o, b, &marks, e);
     if (!r) {

@@ -67,7 +67,7 @@ static int by_bytes(const void *a, const void *b)
 /* Preorder trie from sorted entries. Node arrays have room for every byte of every entry. */
 static void fill_trie(struct grammar_vocab *v, const struct entry *es, int n)
 {
-    int32_t open[MAX_TOKEN_BYTES + 1]; /* node at each depth of the current path */
+    int32_t open[MAX_TOKEN_BYTES + 1] = {0}; /* node at each depth of the current path */
     int depth = 0, n_tok = 0;
     const struct entry *prev = NULL;
     for (int i = 0; i < n; i++) {
