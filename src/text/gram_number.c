@@ -167,10 +167,10 @@ static int32_t integers(struct gram *g, const char *lo, const char *hi, int32_t 
         a[0] = '1';
         a[n] = b[n] = 0;
         if (n == n_lo) {
-            strcpy(a, lo);
+            memcpy(a, lo, (size_t)n_lo + 1);
         }
         if (hi != NULL && n == n_hi) {
-            strcpy(b, hi);
+            memcpy(b, hi, (size_t)n_hi + 1);
         }
         alt[count++] = same_length(g, a, b, 0, 1, 1, next);
     }
@@ -269,8 +269,8 @@ static int32_t magnitudes(struct gram *g, const struct range *r, int integer, in
     if (order > 0 || (order == 0 && (r->lo_exclusive || r->hi_exclusive))) {
         return -1;
     }
-    strcpy(a, r->lo.i);
-    strcpy(b, r->hi.i);
+    memcpy(a, r->lo.i, sizeof a);
+    memcpy(b, r->hi.i, sizeof b);
     if (integer) {
         if (r->lo.f[0] != 0 || r->lo_exclusive) {
             increment(a);

@@ -1168,7 +1168,7 @@ void jinja_run_set(struct jinja_run *r, const char *name, struct jval v)
 {
     char *copy = jalloc(r, strlen(name) + 1);
     if (copy) {
-        strcpy(copy, name);
+        memcpy(copy, name, strlen(name) + 1);
         set_name(r, r->globals, copy, v);
     }
 }

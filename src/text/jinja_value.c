@@ -195,7 +195,7 @@ struct jval jundefined(struct jinja_run *r, const char *fmt, ...)
     struct jobject *o = jalloc(r, sizeof(*o));
     char *copy = o ? jalloc(r, strlen(text) + 1) : NULL;
     if (copy) {
-        strcpy(copy, text);
+        memcpy(copy, text, strlen(text) + 1);
         o->text = copy;
     }
     return (struct jval){.kind = J_UNDEFINED, .u.object = copy ? o : NULL};
