@@ -35,12 +35,27 @@ void respond_empty(struct http_exchange *x, int status)
     http_respond(x, status, NULL, "", 0);
 }
 
+static const char *route_path(const struct server *s, const struct http_exchange *x);
+
+void write_error(const struct server *s, const struct http_exchange *x, const struct api_error *e,
+                 struct buf *out)
+{
+    if (strncmp(route_path(s, x), "/api/", 5) != 0) {
+        api_error_write(e, out);
+        return;
+    }
+    struct json_writer w;
+    json_w_init(&w, out);
+    json_w_object(&w);
+    json_w_kstring(&w, "error", e->message);
+    json_w_object_end(&w);
+}
+
 void respond_error(struct server *s, struct http_exchange *x, const struct api_error *e)
 {
     struct buf b;
-    (void)s;
     buf_init(&b);
-    api_error_write(e, &b);
+    write_error(s, x, e, &b);
     if (e->status == 503) {
         http_add_header(x, "retry-after", "1");
     }
@@ -86,8 +101,7 @@ void uvicorn_line(const struct server *s, const char *fmt, ...)
     buf_fini(&b);
 }
 
-void note_unknown_fields(struct server *s, const struct json *body, const char *const *known,
-                         size_t n_known)
+void note_unknown_fields(struct server *s, const struct json *body, const char *const *known)
 {
     size_t it = 0, n;
     const char *key;
@@ -95,10 +109,10 @@ void note_unknown_fields(struct server *s, const struct json *body, const char *
     while (json_next(body, &it, &key, &n, &value)) {
         char name[64];
         size_t i = 0;
-        while (i < n_known && strcmp(known[i], key) != 0) {
+        while (known[i] && strcmp(known[i], key) != 0) {
             i++;
         }
-        if (i < n_known ||
+        if (known[i] ||
             s->n_unknown_logged == (int)(sizeof s->unknown_logged / sizeof s->unknown_logged[0])) {
             continue;
         }
@@ -280,7 +294,7 @@ static int find_route(const struct server *s, const struct http_exchange *x)
 {
     const char *path = route_path(s, x);
     for (int i = 0; i < server_n_routes; i++) {
-        if (strcmp(server_routes[i].path, path) == 0) {
+        if (strcmp(server_routes[i].path, path) == 0 && route_enabled(&s->o, &server_routes[i])) {
             return i;
         }
     }

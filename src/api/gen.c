@@ -282,6 +282,7 @@ void gen_free(struct gen *g)
     buf_fini(&g->prompt_text);
     grammar_unref(g->f.grammar);
     json_free(g->f.kwargs);
+    json_free(g->received);
     json_free(g->json);
     free(g->body);
     arena_fini(&g->arena);
@@ -307,6 +308,13 @@ static void on_gone(void *user)
     } /* else: the worker's done, or the last event, frees it */
 }
 
+static const struct gen_framing sse_framing = {sse_begin, sse_data, sse_done};
+
+static const struct gen_framing *framing(const struct gen *g)
+{
+    return g->dialect->framing ? g->dialect->framing : &sse_framing;
+}
+
 static void fail_client(struct gen *g, const struct api_error *e)
 {
     struct http_exchange *x = g->x;
@@ -321,9 +329,9 @@ static void fail_client(struct gen *g, const struct api_error *e)
     }
     struct buf b;
     buf_init(&b);
-    api_error_write(e, &b);
-    sse_data(x, b.data ? b.data : "{}", b.len);
-    sse_done(x);
+    write_error(g->server, x, e, &b);
+    framing(g)->send(x, b.data ? b.data : "{}", b.data ? b.len : 2);
+    framing(g)->end(x);
     buf_fini(&b);
 }
 
@@ -473,7 +481,20 @@ static const char *const known_fields[] = {
     "store",
     "metadata",
     "service_tier",
+    NULL,
 };
+
+static void finish_body(struct gen *g)
+{
+    struct http_exchange *x = g->x;
+    struct buf b;
+    buf_init(&b);
+    g->dialect->body(g, &b);
+    leave_client(g);
+    respond_json(x, 200, &b);
+}
+
+static void on_drain(void *user);
 
 static void parse_done(struct work *w)
 {
@@ -485,7 +506,8 @@ static void parse_done(struct work *w)
         return;
     }
     if (g->json) {
-        note_unknown_fields(s, g->json, known_fields, sizeof known_fields / sizeof known_fields[0]);
+        note_unknown_fields(s, g->received ? g->received : g->json,
+                            g->dialect->fields ? g->dialect->fields : known_fields);
     }
     int n_new = g->n_prompts * g->f.sp.n;
     if (e->status == 0 && s->stopping) {
@@ -499,6 +521,11 @@ static void parse_done(struct work *w)
     }
     if (e->status == 0) {
         set_id(g);
+        if (g->dialect->parse_only || g->n_prompts == 0) {
+            finish_body(g);
+            gen_free(g);
+            return;
+        }
         open_samples(g, e);
     }
     for (int i = 0; e->status == 0 && i < g->n_prompts; i++) {
@@ -516,10 +543,9 @@ static void parse_done(struct work *w)
         log_request(g);
     }
     json_free(g->json); /* everything needed later lies in the arena */
-    g->json = NULL;
+    json_free(g->received);
+    g->json = g->received = NULL;
 }
-
-static void on_drain(void *user);
 
 struct gen *gen_new(struct server *s, const struct gen_dialect *d, char *body, size_t n_bytes)
 {
@@ -569,7 +595,7 @@ void gen_start(struct server *s, struct http_exchange *x, const struct gen_diale
 
 void gen_send(struct gen *g, const struct buf *json)
 {
-    sse_data(g->x, json->data ? json->data : "", json->len);
+    framing(g)->send(g->x, json->data ? json->data : "", json->len);
 }
 
 static void send_chunk(struct gen *g, struct gen_sample *k)
@@ -610,17 +636,7 @@ static void finish_stream(struct gen *g)
         buf_fini(&b);
     }
     leave_client(g);
-    sse_done(x);
-}
-
-static void finish_body(struct gen *g)
-{
-    struct http_exchange *x = g->x;
-    struct buf b;
-    buf_init(&b);
-    g->dialect->body(g, &b);
-    leave_client(g);
-    respond_json(x, 200, &b);
+    framing(g)->end(x);
 }
 
 /* Sends what the sample has, unless the socket is full or the interval says to wait. */
@@ -628,7 +644,7 @@ static void stream_sample(struct gen *g, struct gen_sample *k)
 {
     if (!g->streaming) {
         g->streaming = 1;
-        sse_begin(g->x);
+        framing(g)->begin(g->x);
         if (g->dialect->begin) {
             g->dialect->begin(g);
         }
@@ -699,6 +715,9 @@ void gen_event(struct engine_event *ev)
     struct server *s = g->server;
     struct gen_sample *k = &p->samples[ev->sample];
     p->n_cached = ev->n_cached_tokens;
+    k->scheduled_ns = ev->scheduled_ns;
+    k->first_token_ns = ev->first_token_ns;
+    k->last_token_ns = ev->last_token_ns;
     if (ev->kind == EVENT_PROMPT_LOGPROBS) {
         if (g->x) {
             logprobs_prompt(g, p, ev);

@@ -54,6 +54,7 @@ struct gen_sample {
     int n_tokens;       /* counted in usage */
     int started, ended; /* stream: a first, the last chunk was sent */
     int n_unsent;       /* tokens since the last chunk */
+    uint64_t scheduled_ns, first_token_ns, last_token_ns; /* the engine's times, 0 before */
     /* since the last chunk when streaming, all otherwise: comma-separated JSON */
     struct buf ids, lp_tokens, lp_values, lp_tops, lp_offsets, lp_content;
     size_t offset; /* characters of the token strings so far */
@@ -77,9 +78,21 @@ struct gen_prompt {
     struct buf echo_text;
 };
 
+/* How the chunks of a stream leave. */
+struct gen_framing {
+    void (*begin)(struct http_exchange *x);
+    void (*send)(struct http_exchange *x, const char *text, size_t n_bytes);
+    void (*end)(struct http_exchange *x);
+};
+
 struct gen_dialect {
-    const char *id_prefix; /* "cmpl-" */
-    /* Net or worker thread. Body -> fields and prompts with ids. */
+    const char *id_prefix;             /* "cmpl-" */
+    const struct gen_framing *framing; /* NULL: server-sent events, ended by [DONE] */
+    const char *const *fields; /* what a request may have, NULL-terminated; others are named in the
+                                  log. NULL: the fields of the OpenAI routes */
+    int parse_only; /* the parsed request is all that `body` needs: nothing is generated */
+    /* Net or worker thread. Body -> fields and prompts with ids. No prompts: answered at once by
+     * `body`. */
     int (*parse)(struct gen *g, struct api_error *e);
     int chat; /* clamps max_tokens to the room left; default: fill the context */
     void (*begin)(
@@ -101,6 +114,7 @@ struct gen {
     char *body;
     size_t body_bytes;
     struct json *json;
+    struct json *received;  /* a dialect that translated json keeps the original here; or NULL */
     struct api_error error; /* of parse */
     struct gen_fields f;
     struct gen_prompt *prompts;

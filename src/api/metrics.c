@@ -213,10 +213,11 @@ static const char *route_name(int r)
     return r < server_n_routes ? server_routes[r].path : "none";
 }
 
-static int route_counted(int r)
+static int route_counted(const struct server *s, int r)
 {
     return r == METRICS_ROUTES - 1 ||
-           (r < server_n_routes && !(server_routes[r].flags & ROUTE_UNCOUNTED));
+           (r < server_n_routes && !(server_routes[r].flags & ROUTE_UNCOUNTED) &&
+            route_enabled(&s->o, &server_routes[r]));
 }
 
 /* Series of a route exist for the methods it takes, and for others once they were used. */
@@ -227,11 +228,12 @@ static int method_shown(const struct metrics *m, int r, int k)
            (r < server_n_routes && (server_routes[r].methods & bits[k]));
 }
 
-static void http_text(const struct metrics *m, struct buf *out)
+static void http_text(const struct server *s, struct buf *out)
 {
+    const struct metrics *m = &s->metrics;
     head(out, "http_requests_total", "counter", "Requests by method, status class and handler.");
     for (int r = 0; r < METRICS_ROUTES; r++) {
-        for (int k = 0; route_counted(r) && k < METRICS_METHODS; k++) {
+        for (int k = 0; route_counted(s, r) && k < METRICS_METHODS; k++) {
             for (int c = 1; c < METRICS_CLASSES && method_shown(m, r, k); c++) {
                 if (m->requests[r][k][c] || c == 1) {
                     buf_printf(
@@ -248,7 +250,7 @@ static void http_text(const struct metrics *m, struct buf *out)
         head(out, names[i], "summary", i ? "Body bytes sent." : "Body bytes received.");
         for (int r = 0; r < METRICS_ROUTES; r++) {
             const struct metrics_summary *q = i ? &m->response_size[r] : &m->request_size[r];
-            if (route_counted(r)) {
+            if (route_counted(s, r)) {
                 buf_printf(out, "%s_count{handler=\"%s\"} %llu\n%s_sum{handler=\"%s\"} %.17g\n",
                            names[i], route_name(r), (unsigned long long)q->count, names[i],
                            route_name(r), q->sum);
@@ -270,7 +272,7 @@ static void http_text(const struct metrics *m, struct buf *out)
                m->highr_sum, (unsigned long long)m->highr_count);
     head(out, "http_request_duration_seconds", "histogram", "Request time by handler and method.");
     for (int r = 0; r < METRICS_ROUTES; r++) {
-        for (int k = 0; route_counted(r) && k < METRICS_METHODS; k++) {
+        for (int k = 0; route_counted(s, r) && k < METRICS_METHODS; k++) {
             const struct metrics_hist *h = &m->duration[r][k];
             sum = 0;
             if (!method_shown(m, r, k)) {
@@ -368,7 +370,7 @@ void metrics_handle(struct server *s, struct http_exchange *x)
     engine_gauges(s, &t, &st);
     engine_counters(&t, &st);
     engine_histograms(&t, &st, s->model.max_model_len);
-    http_text(&s->metrics, &out);
+    http_text(s, &out);
     process_text(&out);
     http_respond(x, out.failed ? 503 : 200, "text/plain; version=0.0.4; charset=utf-8",
                  out.data ? out.data : "", out.len);

@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include <stdint.h>
 
-#define METRICS_ROUTES  32
+#define METRICS_ROUTES  64
 #define METRICS_METHODS 4 /* GET POST HEAD other */
 #define METRICS_CLASSES 5 /* 1xx .. 5xx */
 #define METRICS_HIGHR   22

@@ -15,3 +15,10 @@ const struct route server_routes[] = {
     {"/detokenize", M_POST, ROUTE_MODEL | ROUTE_JSON, detokenize_handle},
 };
 const int server_n_routes = (int)(sizeof server_routes / sizeof server_routes[0]);
+
+int route_enabled(const struct server_options *o, const struct route *r)
+{
+    return !((r->flags & ROUTE_DEV) && !o->dev_mode) &&
+           !((r->flags & ROUTE_TOKENIZER_INFO) && !o->enable_tokenizer_info_endpoint) &&
+           !((r->flags & ROUTE_DOCS) && o->disable_docs);
+}

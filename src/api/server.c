@@ -135,6 +135,9 @@ static void log_start(struct server *s)
              ipv6 ? "]" : "", server_port(s));
     log_info(s->log, "Available routes are:");
     for (int i = 0; i < server_n_routes; i++) {
+        if (!route_enabled(&s->o, &server_routes[i])) {
+            continue;
+        }
         unsigned m = server_routes[i].methods;
         char methods[32];
         snprintf(methods, sizeof methods, "%s%s%s", m & M_GET ? "GET, " : "",

@@ -49,7 +49,10 @@ struct server_options {
     int enable_server_load_tracking;
     int return_tokens_as_token_ids;
     int enable_log_requests;
-    int max_logprobs; /* 20; -1: no limit */
+    int dev_mode;                       /* routes that reset caches and tell the configuration */
+    int enable_tokenizer_info_endpoint; /* /tokenizer_info */
+    int disable_docs;                   /* no /openapi.json */
+    int max_logprobs;                   /* 20; -1: no limit */
     struct server_generation_defaults generation;
     const char
         *default_chat_template_kwargs; /* JSON object text, or NULL; checked by server_open */

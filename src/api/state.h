@@ -37,6 +37,10 @@ enum route_flags {
     ROUTE_MODEL = 2,     /* 503 until the model is there */
     ROUTE_JSON = 4,      /* body must be application/json */
     ROUTE_UNCOUNTED = 8, /* not in the http_* metrics */
+    /* there only when asked for, else 404 */
+    ROUTE_DEV = 16,            /* VLLM_SERVER_DEV_MODE */
+    ROUTE_TOKENIZER_INFO = 32, /* --enable-tokenizer-info-endpoint */
+    ROUTE_DOCS = 64,           /* gone with --disable-fastapi-docs */
 };
 
 struct route {
@@ -99,8 +103,11 @@ void work_post(struct server *s, struct work *w, size_t body_bytes); /* runs at 
 void respond_error(struct server *s, struct http_exchange *x, const struct api_error *e);
 void respond_json(struct http_exchange *x, int status, struct buf *body); /* finishes body */
 void respond_empty(struct http_exchange *x, int status);
-void note_unknown_fields(struct server *s, const struct json *body, const char *const *known,
-                         size_t n_known);
+/* The error as the route's clients expect it: an object, for Ollama's a sentence. */
+void write_error(const struct server *s, const struct http_exchange *x, const struct api_error *e,
+                 struct buf *out);
+void note_unknown_fields(struct server *s, const struct json *body,
+                         const char *const *known); /* NULL-terminated */
 void uvicorn_line(const struct server *s, const char *fmt, ...) TERN_PRINTF(2, 3);
 void random_hex(char *out, int n_digits); /* NUL-terminated */
 /* The name may be a served one, its last path component, null or empty; else 404. */
@@ -111,6 +118,7 @@ request_id_header(const struct http_exchange *x); /* NULL when absent or not pri
 /* ---- routes.c ---- */
 extern const struct route server_routes[];
 extern const int server_n_routes;
+int route_enabled(const struct server_options *o, const struct route *r);
 
 /* ---- endpoint families ---- */
 void completions_handle(struct server *s, struct http_exchange *x);

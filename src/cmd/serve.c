@@ -73,6 +73,8 @@ static int fill_options(struct server_options *so, const struct setup *s,
     so->enable_server_load_tracking = v->enable_server_load_tracking;
     so->return_tokens_as_token_ids = v->return_tokens_as_token_ids;
     so->enable_log_requests = v->enable_log_requests;
+    so->dev_mode = v->dev_mode;
+    so->enable_tokenizer_info_endpoint = v->enable_tokenizer_info_endpoint;
     so->max_logprobs = (int)s->a->max_logprobs;
     so->generation = s->generation;
     so->default_chat_template_kwargs = v->default_chat_template_kwargs;

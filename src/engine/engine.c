@@ -147,6 +147,10 @@ static void take_command(struct engine *en, struct command *c)
         abort_request(en, (struct abort_command *)c);
         free(c);
         break;
+    case COMMAND_RESET_CACHE_PREEMPTING:
+        sched_preempt_all(&en->sched);
+        answer(q, kv_pool_reset_cache(en->pool) == 0);
+        break;
     case COMMAND_RESET_CACHE:
         answer(q, kv_pool_reset_cache(en->pool) == 0);
         break;
@@ -552,9 +556,9 @@ static int ask(struct engine *en, enum command_kind kind, struct err *e)
     return q.result;
 }
 
-int engine_reset_prefix_cache(struct engine *en)
+int engine_reset_prefix_cache(struct engine *en, int preempt)
 {
-    return ask(en, COMMAND_RESET_CACHE, NULL);
+    return ask(en, preempt ? COMMAND_RESET_CACHE_PREEMPTING : COMMAND_RESET_CACHE, NULL);
 }
 
 void engine_reset_stats(struct engine *en)

@@ -163,7 +163,9 @@ int engine_submit(struct engine *en, struct engine_request *r, struct err *e);
 void engine_abort(struct engine *en, uint64_t request_id, int sample, int stopped);
 /* Thread-safe: refuse new requests; running ones go on. */
 void engine_drain(struct engine *en);
-int engine_reset_prefix_cache(struct engine *en); /* thread-safe; 1 done, 0 blocks in use */
+/* Thread-safe; 1 done, 0 blocks in use. preempt: running sequences give up their blocks first and
+ * are computed again afterwards. Waits for the step that is under way. */
+int engine_reset_prefix_cache(struct engine *en, int preempt);
 
 /* Counters and gauges, a consistent copy; thread-safe. */
 #define ENGINE_HIST_BUCKETS 32

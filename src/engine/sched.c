@@ -267,6 +267,15 @@ static int preempt(struct sched *s, struct seq *q)
     return place;
 }
 
+void sched_preempt_all(struct sched *s)
+{
+    while (s->n_running > 0) {
+        struct seq *q = s->running[s->n_running - 1];
+        q->item = -1; /* of the step that is over */
+        preempt(s, q);
+    }
+}
+
 /* Blocks for n more tokens, and an own copy of a shared last block. ERR_BUSY: not enough, nothing
  * taken. */
 static int take_blocks(struct sched *s, struct seq *q, int n)

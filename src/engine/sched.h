@@ -107,6 +107,10 @@ void sched_remove(struct sched *s, struct seq *q); /* finished or aborted: frees
 const struct sched_plan *sched_step(struct sched *s);            /* valid until the next call */
 void sched_commit(struct sched *s, const struct sched_item *it); /* the item has been computed */
 
+/* Between two steps: everything that runs goes back to the queue, in its order, without blocks; it
+ * is computed again. */
+void sched_preempt_all(struct sched *s);
+
 int sched_check_integrity(const struct sched *s, struct err *e);
 
 #endif

@@ -307,10 +307,31 @@ static void a_second_run_hits_the_prefix_cache_and_says_the_same(void **state)
     submit(g, new_request(longer, 130, 5));
     receive(g, -1);
     assert_int_equal(g->r[2][0].n_cached, 128);
-    assert_int_equal(engine_reset_prefix_cache(g->en), 1);
+    assert_int_equal(engine_reset_prefix_cache(g->en, 0), 1);
     submit(g, new_request(p, 100, 3));
     receive(g, -1);
     assert_int_equal(g->r[3][0].n_cached, 0);
+    close_rig(g);
+}
+
+static void a_reset_waits_for_no_one_when_it_may_preempt(void **state)
+{
+    (void)state;
+    struct rig *g = quick_rig();
+    g->fake.step_us = 1000;
+    int32_t p[100];
+    make_prompt(p, 100, 1);
+    for (int i = 0; i < 3; i++) {
+        submit(g, new_request(p, 100, 300));
+    }
+    receive(g, 20);
+    assert_int_equal(engine_reset_prefix_cache(g->en, 0), 0);
+    assert_int_equal(engine_reset_prefix_cache(g->en, 1), 1);
+    receive(g, -1);
+    for (int i = 0; i < 3; i++) {
+        expect_greedy(g, i, p, 100, 300);
+    }
+    assert_true(stats_of(g).preemptions >= 3);
     close_rig(g);
 }
 
@@ -948,6 +969,7 @@ int main(void)
         cmocka_unit_test(the_context_ends_a_text_at_max_model_len),
         cmocka_unit_test(text_does_not_depend_on_budget_batch_cache_or_block_order),
         cmocka_unit_test(a_second_run_hits_the_prefix_cache_and_says_the_same),
+        cmocka_unit_test(a_reset_waits_for_no_one_when_it_may_preempt),
         cmocka_unit_test(a_salt_separates_prefixes),
         cmocka_unit_test(preempted_requests_finish_with_the_same_text),
         cmocka_unit_test(same_seed_same_text_whatever_else_runs),
