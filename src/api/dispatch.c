@@ -290,15 +290,74 @@ static const char *route_path(const struct server *s, const struct http_exchange
     return n > 0 && strncmp(path, s->o.root_path, n) == 0 && path[n] == '/' ? path + n : path;
 }
 
+/* 1 when path is one of pattern's; *param is then where the segment for {…} begins, or NULL. */
+static int matches(const char *pattern, const char *path, const char **param)
+{
+    *param = NULL;
+    while (*pattern == *path || *pattern == '{') {
+        if (*pattern == '{') {
+            size_t n = strcspn(path, "/");
+            *param = path;
+            path += n;
+            pattern += strcspn(pattern, "}") + 1;
+            if (n == 0) {
+                return 0;
+            }
+        } else if (*pattern++ == 0) {
+            return 1;
+        } else {
+            path++;
+        }
+    }
+    return 0;
+}
+
 static int find_route(const struct server *s, const struct http_exchange *x)
 {
-    const char *path = route_path(s, x);
+    const char *path = route_path(s, x), *param;
     for (int i = 0; i < server_n_routes; i++) {
-        if (strcmp(server_routes[i].path, path) == 0 && route_enabled(&s->o, &server_routes[i])) {
+        if (matches(server_routes[i].path, path, &param) &&
+            route_enabled(&s->o, &server_routes[i])) {
             return i;
         }
     }
     return METRICS_ROUTES - 1;
+}
+
+static int hex_value(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+int route_param(const struct server *s, const struct http_exchange *x, char *out, size_t size)
+{
+    int route = find_route(s, x);
+    const char *param = NULL;
+    size_t len = 0;
+    if (route >= server_n_routes || !matches(server_routes[route].path, route_path(s, x), &param) ||
+        !param) {
+        return -1;
+    }
+    for (; *param && *param != '/'; param++, len++) {
+        int c = (unsigned char)*param;
+        if (c == '%') {
+            int high = hex_value(param[1]), low = high < 0 ? -1 : hex_value(param[2]);
+            if (low < 0 || (high == 0 && low == 0)) { /* no hexadecimal digits, or a NUL */
+                return -1;
+            }
+            c = high * 16 + low;
+            param += 2;
+        }
+        if (len + 1 >= size) {
+            return -1;
+        }
+        out[len] = (char)c;
+    }
+    out[len] = 0;
+    return 0;
 }
 
 static int is_json(const char *content_type)

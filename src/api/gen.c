@@ -279,6 +279,9 @@ void gen_free(struct gen *g)
             buf_fini(bufs[b]);
         }
     }
+    if (g->dialect->fini && g->state) {
+        g->dialect->fini(g);
+    }
     buf_fini(&g->prompt_text);
     grammar_unref(g->f.grammar);
     json_free(g->f.kwargs);
@@ -296,16 +299,36 @@ static void leave_client(struct gen *g)
         g->x = NULL;
         g->server->n_load--;
     }
+    g->detached = 0;
 }
 
-static void on_gone(void *user)
+static int is_wanted(const struct gen *g)
 {
-    struct gen *g = user;
+    return g->x || g->detached;
+}
+
+struct http_exchange *gen_detach(struct gen *g)
+{
+    struct http_exchange *x = g->x;
+    http_on_gone(x, NULL, NULL);
+    http_on_drain(x, NULL, NULL);
+    leave_client(g);
+    g->detached = 1;
+    return x;
+}
+
+void gen_abandon(struct gen *g)
+{
     leave_client(g);
     abort_engine(g);
     if (g->n_open == 0 && g->n_samples > 0) {
         gen_free(g);
     } /* else: the worker's done, or the last event, frees it */
+}
+
+static void on_gone(void *user)
+{
+    gen_abandon(user);
 }
 
 static const struct gen_framing sse_framing = {sse_begin, sse_data, sse_done};
@@ -319,7 +342,12 @@ static void fail_client(struct gen *g, const struct api_error *e)
 {
     struct http_exchange *x = g->x;
     g->failed = 1;
-    if (!x) {
+    if (!is_wanted(g)) {
+        return;
+    }
+    if (g->dialect->fail && (!x || g->streaming)) {
+        g->dialect->fail(g, e);
+        leave_client(g);
         return;
     }
     leave_client(g);
@@ -491,7 +519,11 @@ static void finish_body(struct gen *g)
     buf_init(&b);
     g->dialect->body(g, &b);
     leave_client(g);
-    respond_json(x, 200, &b);
+    if (x) {
+        respond_json(x, 200, &b);
+    } else {
+        buf_fini(&b);
+    }
 }
 
 static void on_drain(void *user);
@@ -545,6 +577,9 @@ static void parse_done(struct work *w)
     json_free(g->json); /* everything needed later lies in the arena */
     json_free(g->received);
     g->json = g->received = NULL;
+    if (g->dialect->accepted) {
+        g->dialect->accepted(g);
+    }
 }
 
 struct gen *gen_new(struct server *s, const struct gen_dialect *d, char *body, size_t n_bytes)
@@ -607,8 +642,12 @@ static void send_chunk(struct gen *g, struct gen_sample *k)
     if (g->f.max_tokens == 0 && g->f.has_max_tokens) {
         n = 0; /* echo only */
     }
-    g->dialect->chunk(g, k, text, n, &b);
-    gen_send(g, &b);
+    if (g->dialect->stream) {
+        g->dialect->stream(g, k, text, n);
+    } else {
+        g->dialect->chunk(g, k, text, n, &b);
+        gen_send(g, &b);
+    }
     buf_fini(&b);
     struct buf *bufs[] = {&k->ids,     &k->lp_tokens,  &k->lp_values,
                           &k->lp_tops, &k->lp_offsets, &k->lp_content};
@@ -628,6 +667,11 @@ static void finish_stream(struct gen *g)
         }
     }
     struct http_exchange *x = g->x;
+    if (g->dialect->end) {
+        g->dialect->end(g);
+        leave_client(g);
+        return;
+    }
     if (g->f.include_usage) {
         struct buf b;
         buf_init(&b);
@@ -644,12 +688,14 @@ static void stream_sample(struct gen *g, struct gen_sample *k)
 {
     if (!g->streaming) {
         g->streaming = 1;
-        framing(g)->begin(g->x);
+        if (g->x) {
+            framing(g)->begin(g->x);
+        }
         if (g->dialect->begin) {
             g->dialect->begin(g);
         }
     }
-    if (http_stream_backlog(g->x) > HTTP_STREAM_HIGH_BYTES) {
+    if (g->x && http_stream_backlog(g->x) > HTTP_STREAM_HIGH_BYTES) {
         g->flush_wanted = 1;
         return;
     }
@@ -722,7 +768,7 @@ void gen_event(struct engine_event *ev)
         if (g->x) {
             logprobs_prompt(g, p, ev);
         }
-    } else if (g->x && !g->failed && !k->done) {
+    } else if (is_wanted(g) && !g->failed && !k->done) {
         if (ev->finish == FINISH_ERROR) {
             struct api_error e;
             log_error(s->log, "request %s: %s", g->id, ev->error);
@@ -744,7 +790,7 @@ void gen_event(struct engine_event *ev)
         s->n_sequences--;
     }
     engine_event_free(ev);
-    if (!g->x && g->n_open == 0) {
+    if (!is_wanted(g) && g->n_open == 0) {
         gen_free(g);
     }
 }

@@ -102,6 +102,16 @@ struct gen_dialect {
                   struct buf *out);
     void (*usage_chunk)(struct gen *g, struct buf *out);
     void (*body)(struct gen *g, struct buf *out); /* the whole response */
+    /* ---- may be NULL: for dialects whose streams are no sequence of equal chunks ---- */
+    /* Net thread, after the engine took the request: the dialect may answer by itself, with
+     * gen_detach, and let the request go on without a client. */
+    void (*accepted)(struct gen *g);
+    /* Sends a sample's new text, in place of chunk. */
+    void (*stream)(struct gen *g, struct gen_sample *s, const char *text, size_t n_bytes);
+    void (*end)(struct gen *g); /* the last event, in place of the usage chunk and [DONE] */
+    /* Tells of an error inside a stream (then without [DONE]), or when there is no client. */
+    void (*fail)(struct gen *g, const struct api_error *e);
+    void (*fini)(struct gen *g); /* frees what g->state holds */
 };
 
 struct gen {
@@ -126,6 +136,8 @@ struct gen {
     int streaming;    /* response head sent */
     int flush_wanted; /* output was held back because the socket was full */
     int failed;       /* an error ended it */
+    int detached;     /* goes on without a client until it is done */
+    void *state;      /* the dialect's own, in the arena; NULL until it makes one */
     uint64_t arrival_ns;
     int64_t created;
     char id[192];
@@ -140,8 +152,13 @@ void gen_free(struct gen *g);
 /* Takes the exchange's body and starts. */
 void gen_start(struct server *s, struct http_exchange *x, const struct gen_dialect *d);
 void gen_event(struct engine_event *ev); /* feeds and frees the event; net thread */
-void gen_abort_all(struct server *s);    /* shutdown: ask the engine to end everything */
-void gen_free_all(struct server *s);     /* when no engine will speak any more */
+/* The client's answer is someone else's business now, or was sent: the request goes on, its output
+ * goes to the dialect's body or stream and end. Returns the exchange. */
+struct http_exchange *gen_detach(struct gen *g);
+/* Nobody waits for it any more: the engine stops. Frees g, now or at the last event. */
+void gen_abandon(struct gen *g);
+void gen_abort_all(struct server *s); /* shutdown: ask the engine to end everything */
+void gen_free_all(struct server *s);  /* when no engine will speak any more */
 
 /* ---- for the dialects ---- */
 int gen_parse_common(struct gen *g, const struct fields *f, struct api_error *e);

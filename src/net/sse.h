@@ -6,5 +6,7 @@
 #include "net/http.h"
 void sse_begin(struct http_exchange *x);
 void sse_data(struct http_exchange *x, const char *text, size_t n_bytes);
+/* With a line `event: <name>` before the data. */
+void sse_event(struct http_exchange *x, const char *name, const char *text, size_t n_bytes);
 void sse_done(struct http_exchange *x); /* `data: [DONE]` and the end of the response */
 #endif
