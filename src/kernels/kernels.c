@@ -19,10 +19,58 @@ size_t dtype_size(enum dtype t)
     return t == DTYPE_F32 ? 4 : 2;
 }
 
-size_t weight_packed_bytes(enum weight_format f, int n, int k)
+static size_t round_up(size_t n, size_t to)
 {
-    size_t tiles = ((size_t)n + TILE_N - 1) / TILE_N;
-    return tiles * TILE_N * (size_t)k * (f == WEIGHT_BF16 ? 2 : 4);
+    return (n + to - 1) / to * to;
+}
+
+size_t weight_tile_bytes(const struct weight *w)
+{
+    const size_t k = (size_t)w->k;
+    if (!weight_is_quantized(w)) {
+        return TILE_N * k * (w->format == WEIGHT_BF16 ? 2 : 4);
+    }
+    const size_t scales = (size_t)weight_groups(w) * TILE_N;
+    return k * TILE_N / (w->format == WEIGHT_I4 ? 2 : 1) +
+           round_up(scales * dtype_size(w->scale_type), 64) +
+           (w->has_zero ? round_up(scales, 64) : 0);
+}
+
+size_t weight_bytes(const struct weight *w)
+{
+    return ((size_t)w->n + TILE_N - 1) / TILE_N * weight_tile_bytes(w);
+}
+
+const char *weight_unsupported(const struct weight *w)
+{
+    if (!weight_is_quantized(w)) {
+        return w->k % 2 != 0 ? "an odd number of columns" : NULL;
+    }
+    const int is_f8 = w->format == WEIGHT_F8_E4M3 || w->format == WEIGHT_F8_E5M2;
+    const int g = w->group;
+    if (w->k % 8 != 0 || w->k > 65536) {
+        return "a number of columns that is no multiple of 8 or above 65536";
+    }
+    if (g < w->k && g != 32 && g != 64 && g != 128 && g != 256) {
+        return "groups of other than 32, 64, 128, 256 or all columns";
+    }
+    if (w->has_zero && w->format != WEIGHT_I4) {
+        return "zero points of other than 4-bit integers";
+    }
+    if (is_f8 ? w->input == INPUT_I8 : w->input == INPUT_E4M3 || w->input == INPUT_E5M2) {
+        return is_f8 ? "8-bit integer activations for 8-bit float weights"
+                     : "8-bit float activations for integer weights";
+    }
+    return w->order != NULL && w->input != INPUT_ACT
+               ? "8-bit activations for columns in another order"
+               : NULL;
+}
+
+size_t input_row_bytes(enum input_format f, int k, int group)
+{
+    const size_t groups = group >= k ? 1 : ((size_t)k + (size_t)group - 1) / (size_t)group;
+    return round_up((size_t)k * (f == INPUT_I8 ? 1 : 2), 64) + round_up(groups * 4, 64) +
+           (f == INPUT_I8 ? round_up(groups * 4, 64) : 0);
 }
 
 float bf16_to_f32(uint16_t h)
@@ -41,6 +89,49 @@ uint16_t f32_to_bf16(float f)
         return (uint16_t)(u >> 16 | 0x40u);
     }
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
+static float float_of(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+float f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 31u, mantissa = h & 1023u;
+    if (exponent == 31) {
+        return float_of(sign | 0x7f800000u | (mantissa ? 0x400000u : 0) | mantissa << 13);
+    }
+    if (exponent == 0) {
+        float v = (float)mantissa * 0x1p-24f;
+        return sign ? -v : v;
+    }
+    return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+/* Integer arithmetic only: the thread's mode may flush what is denormal on the way. */
+uint16_t f32_to_f16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    const uint32_t sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
+    if (a > 0x7f800000u) {
+        return (uint16_t)(sign | 0x7e00u | (a >> 13 & 0x1ffu));
+    }
+    if (a >= 0x477ff000u) { /* 65520 and above round to infinity */
+        return (uint16_t)(sign | 0x7c00u);
+    }
+    if (a < 0x33000000u) { /* below 2^-25 */
+        return (uint16_t)sign;
+    }
+    const int shift = a < 0x38800000u ? (int)(126 - (a >> 23)) : 13;
+    const uint32_t m = a < 0x38800000u ? (a & 0x7fffffu) | 0x800000u : a - 0x38000000u;
+    const uint32_t half = 1u << (shift - 1), lost = m & (2 * half - 1);
+    uint32_t r = m >> shift;
+    r += lost > half || (lost == half && (r & 1)) ? 1 : 0;
+    return (uint16_t)(sign | r);
 }
 
 const struct kernels *kernels_get(enum cpu_level level)

@@ -27,6 +27,8 @@
  *   Missing rows of the last tile are zeros. WEIGHT_BF16 has 2-byte elements (a pair-group is one
  * 64-byte line), WEIGHT_F32 4-byte ones. Base addresses are 64-byte aligned.
  *
+ * Quantized weights and activations: the second comment below.
+ *
  * KV tile (one block of 16 positions, one KV head), element type = activation type, 64-byte
  * aligned: K: element (position p, dim d) at (d/2) * 32 + p * 2 + d%2          [head_dim/2][16][2]
  *   V: element (position p, dim d) at (p/2) * head_dim * 2 + d * 2 + p%2 [8][head_dim][2], after K
@@ -50,6 +52,50 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* clang-format off */
+/* Quantized weights (WEIGHT_I8, WEIGHT_I4, WEIGHT_F8_E4M3, WEIGHT_F8_E5M2) stand for
+ *     W[n, k] = s[n, g] * v[n, k],   g = k / group,   v = code - zero (integers) or the fp8 value.
+ * k is a multiple of 8; group is 32, 64, 128, 256, or >= k: one group per row. The last group may be
+ * shorter. With G = ceil(k / group) groups:
+ *   codes  one byte c per element, unsigned:  I8: v = c - 128.  I4: c = 0..15, v = c - 8, or
+ *          v = c - z[n, g] with zero points z = 0..16.  F8: the bits of the number; codes of NaN and
+ *          infinity go on with the pattern of the finite ones (E4M3 0x7f is 480, E5M2 0x7c is 65536):
+ *          a loader refuses them.
+ *   tile t is one run of weight_tile_bytes() bytes, each part padded with zeros to 64:
+ *     codes  per 8 columns 128 bytes (I4: 64). With p(k) = k % 4 * 2 + k % 8 / 4, that is the order
+ *            0 4 1 5 2 6 3 7 of columns, element (row r = n % 16, k) is
+ *              I8, F8: byte  k/8 * 128 + p/4 * 64 + r * 4 + p%4
+ *              I4:     byte  k/8 * 64 + r * 4 + p%4, low nibble for p < 4, high nibble for p >= 4
+ *            so that a 64-byte line is what VPDPBUSD takes, and masked 16-bit halves of a line's
+ *            32-bit lanes are pairs (2j, 2j+1) of K.
+ *     scales [G][16] of type scale_type (exact as the file has them: bf16, f16 or fp32)
+ *     zeros  [G][16] bytes, only with has_zero
+ *   Rows that don't exist have codes of v = 0 (I8 128, I4 8 or z, F8 0), scales 0 and zeros 0.
+ * With `order`, column j of the packed matrix is meant for activation column order[tile][j]
+ * (act-order of GPTQ: sort columns by group); only with INPUT_ACT.
+ *
+ * What such a matrix is multiplied with is fixed at load by weight.input:
+ *   INPUT_ACT  activations as they are ("weight only"). Per group a chain from +0 as in GEMM over
+ *              the pairs (a, v), which are exact; then one fma. Over ascending groups, from +0:
+ *                acc = fma(chain_g, s[n, g], acc)
+ *   INPUT_I8   rows of quantize(): integer codes q with sa[g] per row and group of the weight.
+ *                isum_g = sum of q * v, an exact int32;  acc = fma((float)isum_g, s[n, g] * sa[g], acc)
+ *              ((float) rounds to nearest even.) Not for F8.
+ *   INPUT_E4M3, INPUT_E5M2   rows of quantize(): fp8 values f with sa[g]. F8 only.
+ *                acc = fma(chain_g over (f, v), s[n, g] * sa[g], acc)
+ * One row of quantize() (input_row_bytes() bytes, a multiple of 64; address 64-byte aligned), parts
+ * padded with zeros to 64:
+ *   I8:   int8 codes, column k at byte k/8 * 8 + p(k); fp32 sa[G]; int32 sum of the codes of each group
+ *   fp8:  bf16 f[k];  fp32 sa[G]
+ * with, per row and group, amax = max |x|:
+ *   I8:   sa = max(amax / 127, 1e-12f);  code = round to nearest even of x / sa  (|code| <= 127)
+ *   fp8:  sa = max(amax / MAX, 1e-12f) for one group per row, max(amax, 1e-4f) / MAX otherwise,
+ *         MAX 448 or 57344;  f = x / sa rounded to nearest even to fp8, at most +-MAX
+ *   If x has a NaN or an infinity there: sa = NaN, codes and f = 0.
+ * Divisions are IEEE; sa of a group stays the one division, no reciprocal.
+ */
+/* clang-format on */
+
 #define TILE_N          16  /* rows of W in a packed tile */
 #define KV_BLOCK_TOKENS 16  /* positions in a KV block */
 #define ATTN_PARTITION  256 /* positions in a partition; a multiple of KV_BLOCK_TOKENS */
@@ -59,21 +105,70 @@ enum act_type { ACT_BF16, ACT_F32, ACT_TYPE_COUNT };
 enum weight_format {
     WEIGHT_BF16,
     WEIGHT_F32,
+    WEIGHT_DENSE_COUNT, /* the ones below are quantized */
+    WEIGHT_I8 = WEIGHT_DENSE_COUNT,
+    WEIGHT_I4,
+    WEIGHT_F8_E4M3,
+    WEIGHT_F8_E5M2,
     WEIGHT_FORMAT_COUNT
-};                                               /* quantized formats join here */
+};
+enum input_format { INPUT_ACT, INPUT_I8, INPUT_E4M3, INPUT_E5M2, INPUT_FORMAT_COUNT };
 enum dtype { DTYPE_BF16, DTYPE_F16, DTYPE_F32 }; /* element types of checkpoint tensors */
 
 size_t act_size(enum act_type t); /* bytes per element: 2, 4 */
 size_t dtype_size(enum dtype t);
-/* Bytes of a packed [n, k] matrix, a multiple of 64. */
-size_t weight_packed_bytes(enum weight_format f, int n, int k);
 
 /* A packed matrix as the GEMMs take it. */
 struct weight {
     enum weight_format format;
     int n, k;         /* logical rows (outputs) and columns (inputs, even) */
-    const void *data; /* weight_packed_bytes(format, n, k) bytes, 64-byte aligned */
+    const void *data; /* weight_bytes() bytes, 64-byte aligned */
+    /* Quantized formats only: */
+    enum input_format input;
+    enum dtype scale_type;
+    int group;                   /* columns that share a scale */
+    int has_zero;                /* WEIGHT_I4 */
+    const int32_t *const *order; /* NULL, or per tile the [k] activation columns */
 };
+
+/* All but data and order must be set. */
+size_t weight_tile_bytes(const struct weight *w); /* a multiple of 64 */
+size_t weight_bytes(const struct weight *w);      /* of all tiles */
+static inline int weight_is_quantized(const struct weight *w)
+{
+    return w->format >= WEIGHT_DENSE_COUNT;
+}
+static inline int weight_groups(const struct weight *w)
+{
+    return w->group >= w->k ? 1 : (w->k + w->group - 1) / w->group;
+}
+/* NULL, or what a struct weight has that no kernel takes (a shape, a group, a combination): a
+ * loader's check before weight_bytes. */
+const char *weight_unsupported(const struct weight *w);
+
+/* Writes one tile of a quantized matrix from natural order: codes [rows][k] one byte each as
+ * defined above, scales [rows][G] (fp32 that scale_type holds exactly), zeros [rows][G] (has_zero;
+ * else NULL). rows is 1..16; the rest is filled. Tiles may be written from several threads. */
+void weight_pack_tile(const struct weight *w, int tile, const uint8_t *codes, size_t ld_codes,
+                      const float *scales, size_t ld_scales, const uint8_t *zeros, size_t ld_zeros,
+                      int rows);
+/* Quantizes tiles tile0 .. tile1 of a source matrix of n rows (view as in kernels.pack, w->k
+ * columns) into tiles t * tile_step + tile_offset. amax is taken over a group of columns of
+ * block_rows rows (1, or 128: the blocks of FP8 checkpoints, from row 0 of the source):
+ *   I8:  s = amax / 127;  c = 128 + round half away(x / s), clipped to +-127
+ *   I4:  s = (the x of largest magnitude, the first of equals) / -8;  c = 8 + round half even(x /
+ * s), clipped to 0..15. With has_zero: lo = min(x, 0), hi = max(x, 0); s = max((hi - lo) / 15,
+ *        1e-8f); z = round half even(-lo / s) and c = z + round half even(x / s), both clipped to
+ *        0..15
+ *   F8:  s = max(amax, 1e-4f) / MAX; c = nearest even of x / s, at most +-MAX
+ * s is rounded to bf16 when scale_type is bf16 (f16, f32: to that) before it divides; s = 0 gives
+ * v = 0. NaN and infinities of x count as 0. */
+void weight_quantize(const struct weight *w, int n, const void *src, enum dtype src_type,
+                     size_t stride_row, size_t stride_col, int block_rows, int tile0, int tile1,
+                     int tile_step, int tile_offset);
+
+/* Bytes of one row of quantize(). */
+size_t input_row_bytes(enum input_format f, int k, int group);
 
 /* One query tile of attention: n_q query vectors that share a KV head (query heads of the group x
  * rows). */
@@ -107,11 +202,12 @@ struct qkv_rows {
 };
 
 /* All functions are bit-exact against kernels/ref. `act` pointers: uint16_t bf16 bits or float, by
- * the table row. */
+ * the table row. The `a` of a GEMM whose weight has an input other than INPUT_ACT points to rows of
+ * quantize(), and lda is then in bytes. */
 struct act_kernels {
     /* ---- unfused: the eager path ---- */
     /* x[m][hidden] = W[ids[i]] of a packed matrix (the tied embedding). Converts to the activation
-     * type. */
+     * type; quantized: round(v * s). */
     void (*embed)(void *x, size_t ldx, const struct weight *w, const int32_t *ids, int m);
     /* out = round(x * (1/sqrt(mean(x^2) + eps)) * w): fp32 throughout, one rounding: (x * r) * w. w
      * is fp32 [n]. */
@@ -139,6 +235,9 @@ struct act_kernels {
                    int m, int n);
     /* x = round(x + c) */
     void (*add)(void *x, size_t ldx, const float *c, size_t ldc, int m, int n);
+    /* Rows of k activations to rows of input format f (not INPUT_ACT); ldo in bytes. */
+    void (*quantize)(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
+                     enum input_format f, int group);
 
     /* ---- fused: the compiled plan; same bits as the unfused sequence ---- */
     /* x[:, tile0*16 ..] = round(x + a W^T); x points at column 0. Only the n logical columns are
@@ -177,8 +276,10 @@ struct kernels {
  * built). Each level starts as a copy of the next lower one, functions are overridden upwards. */
 const struct kernels *kernels_get(enum cpu_level level);
 
-/* bf16 <-> fp32 for single values (round to nearest even). */
+/* bf16 and f16 <-> fp32 for single values (round to nearest even; NaN stays a quiet NaN). */
 float bf16_to_f32(uint16_t h);
 uint16_t f32_to_bf16(float f);
+float f16_to_f32(uint16_t h);
+uint16_t f32_to_f16(float f);
 
 #endif

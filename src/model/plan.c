@@ -287,7 +287,7 @@ static void add_step(struct plan *p, plan_run_step *run, int layer, const struct
     *s = (struct plan_step){
         .run = run, .layer = layer, .w = w, .norm = norm, .next = &p->counters[p->n_steps]};
     if (w != NULL) {
-        size_t unit_bytes = weight_packed_bytes(w->format, TILE_N * tiles_per_unit, w->k);
+        size_t unit_bytes = weight_tile_bytes(w) * (size_t)tiles_per_unit;
         s->n_units = (w->n + TILE_N * tiles_per_unit - 1) / (TILE_N * tiles_per_unit);
         s->panel_units = unit_bytes < PANEL_BYTES ? (int)(PANEL_BYTES / unit_bytes) : 1;
     }

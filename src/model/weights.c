@@ -57,8 +57,8 @@ static enum weight_format format_for(enum act_type act, const struct checkpoint_
 
 static size_t place(struct weight *w, enum weight_format f, int n, int k, size_t at)
 {
-    *w = (struct weight){f, n, k, NULL};
-    return at + weight_packed_bytes(f, n, k);
+    *w = (struct weight){.format = f, .n = n, .k = k};
+    return at + weight_bytes(w);
 }
 
 int weights_plan(struct weights *w, const struct checkpoint *ck, const struct model_config *c,
@@ -112,11 +112,11 @@ static void set_addresses(struct weights *w, int tied)
         struct weight *const all[] = {&l->qkv, &l->o, &l->gate_up, &l->down};
         for (int j = 0; j < 4; j++) {
             all[j]->data = at;
-            at += weight_packed_bytes(all[j]->format, all[j]->n, all[j]->k);
+            at += weight_bytes(all[j]);
         }
     }
     w->embed.data = at;
-    at += weight_packed_bytes(w->embed.format, w->embed.n, w->embed.k);
+    at += weight_bytes(&w->embed);
     w->head.data = tied ? w->embed.data : at;
 }
 
@@ -136,7 +136,7 @@ static int add_packing(struct group *g, const struct checkpoint_view *v, const s
         p->src = (const uint8_t *)p->copy + v->offset_elements * dtype_size(v->dtype);
     }
     int n_tiles = round_tiles(v->rows) / TILE_N;
-    size_t tile_bytes = weight_packed_bytes(w->format, TILE_N, w->k);
+    size_t tile_bytes = weight_tile_bytes(w);
     p->tiles_per_task = tile_bytes < TASK_BYTES ? (int)(TASK_BYTES / tile_bytes) : 1;
     p->first_task = g->n_tasks;
     p->n_tasks = (n_tiles + p->tiles_per_task - 1) / p->tiles_per_task;
@@ -210,25 +210,6 @@ static int pack_all(struct weights *w, const struct checkpoint *ck, int tied,
     return rc;
 }
 
-static float half_to_float(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u,
-             fraction = h & 0x3ffu;
-    uint32_t bits;
-    if (exponent == 0) {
-        float f = (float)fraction * 0x1p-24f;
-        memcpy(&bits, &f, sizeof bits);
-        bits |= sign;
-    } else if (exponent == 31) {
-        bits = sign | 0x7f800000u | fraction << 13;
-    } else {
-        bits = sign | (exponent + 112) << 23 | fraction << 13;
-    }
-    float out;
-    memcpy(&out, &bits, sizeof out);
-    return out;
-}
-
 static void read_norm(float *out, const struct checkpoint_view *v, enum act_type act)
 {
     const uint8_t *p = checkpoint_data(v);
@@ -238,7 +219,7 @@ static void read_norm(float *out, const struct checkpoint_view *v, enum act_type
             memcpy(&out[i], p + 4 * (size_t)i, 4);
         } else {
             memcpy(&h, p + 2 * (size_t)i, 2);
-            out[i] = v->dtype == DTYPE_BF16 ? bf16_to_f32(h) : half_to_float(h);
+            out[i] = v->dtype == DTYPE_BF16 ? bf16_to_f32(h) : f16_to_f32(h);
         }
         if (act == ACT_BF16) {
             out[i] = bf16_to_f32(f32_to_bf16(out[i]));

@@ -296,12 +296,12 @@ static void product_runs(void *arg, int worker, int n_workers)
 
 static void bench_product(struct bench *b, const struct product *p, int m)
 {
-    struct product_run r = {b, p, {WEIGHT_BF16, p->n, p->k, NULL}, m, 1, 0};
+    struct product_run r = {b, p, {.format = WEIGHT_BF16, .n = p->n, .k = p->k}, m, 1, 0};
     double s[N_REPEATS], flops = 2.0 * m * p->n * p->k;
     if (b->filter && !strstr(p->name, b->filter)) {
         return;
     }
-    r.n_bytes = weight_packed_bytes(WEIGHT_BF16, p->n, p->k);
+    r.n_bytes = weight_bytes(&(struct weight){.format = WEIGHT_BF16, .n = p->n, .k = p->k});
     r.n_runs = m > 32 ? 1 : (int)(PROBE_BYTES / r.n_bytes);
     r.n_runs = r.n_runs < 1 ? 1 : r.n_runs;
     probe_arithmetic(b);
@@ -335,8 +335,9 @@ static void step_task(void *arg, int worker, int n_workers)
     size_t at = 0;
     for (int i = 0; i < 18 * 4 + 1; i++) {
         const struct product *p = i < 72 ? &layer[i % 4] : &head;
-        struct product_run r = {b, p, {WEIGHT_BF16, p->n, p->k, b->weights + at}, 1, 1, 0};
-        at += weight_packed_bytes(WEIGHT_BF16, p->n, p->k);
+        struct product_run r = {
+            b, p, {.format = WEIGHT_BF16, .n = p->n, .k = p->k, .data = b->weights + at}, 1, 1, 0};
+        at += weight_bytes(&(struct weight){.format = WEIGHT_BF16, .n = p->n, .k = p->k});
         if (at > POOL_BYTES) {
             at = 0;
             r.w.data = b->weights;

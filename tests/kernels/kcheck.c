@@ -120,8 +120,8 @@ static void *copy_of(const void *p, size_t n_bytes, size_t align)
 static struct weight weight_of(struct checker *c, enum weight_format f, int n, int k,
                                enum mode mode)
 {
-    size_t n_bytes = weight_packed_bytes(f, n, k);
-    void *data = guard(n_bytes, 64);
+    struct weight w = {.format = f, .n = n, .k = k};
+    void *data = guard(weight_bytes(&w), 64);
     size_t pairs = (size_t)k / 2;
     for (size_t row = 0; row < ((size_t)n + 15) / 16 * 16; row++) {
         for (size_t col = 0; col < (size_t)k; col++) {
@@ -134,7 +134,8 @@ static struct weight weight_of(struct checker *c, enum weight_format f, int n, i
             }
         }
     }
-    return (struct weight){f, n, k, data};
+    w.data = data;
+    return w;
 }
 
 /* ---- comparison ---- */
@@ -522,7 +523,7 @@ static void check_pack(struct checker *c, enum weight_format f, enum dtype dt, i
     }
     int tiles = (n + 15) / 16, offset = step > 1 ? below(c, step) : 0;
     int tile0 = tiles > 2 ? 1 : 0, tile1 = tiles;
-    size_t n_dst = weight_packed_bytes(f, tiles * step * 16, k);
+    size_t n_dst = weight_bytes(&(struct weight){.format = f, .n = tiles * step * 16, .k = k});
     void *want = guard(n_dst, 64);
     memset(want, 0x11, n_dst);
     snprintf(what, sizeof what, "pack format %d from %d N %d K %d in_out %d step %d", (int)f,
@@ -666,7 +667,7 @@ static void check_attention(struct checker *c, enum act_type t)
 static void check_all(struct checker *c)
 {
     for (int t = 0; t < ACT_TYPE_COUNT; t++) {
-        for (int f = 0; f < WEIGHT_FORMAT_COUNT; f++) {
+        for (int f = 0; f < WEIGHT_DENSE_COUNT; f++) {
             check_matrices(c, (enum act_type)t, (enum weight_format)f);
         }
         check_attention(c, (enum act_type)t);
@@ -677,7 +678,7 @@ static void check_all(struct checker *c)
             check_rows(c, (enum act_type)t, 1 + below(c, 5), ns[i], TINY);
         }
     }
-    for (int f = 0; f < WEIGHT_FORMAT_COUNT; f++) {
+    for (int f = 0; f < WEIGHT_DENSE_COUNT; f++) {
         for (int dt = 0; dt <= DTYPE_F32; dt++) {
             for (int i = 0; i < 8; i++) {
                 check_pack(c, (enum weight_format)f, (enum dtype)dt, 1 + below(c, 100),

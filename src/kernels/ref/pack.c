@@ -4,26 +4,13 @@
 #include "kernels/ref/math.h"
 #include "kernels/ref/ref.h"
 
-static float half_to_f32(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 31u, mantissa = h & 1023u;
-    if (exponent == 31) {
-        return ref_from_bits(sign | 0x7f800000u | (mantissa ? 0x400000u : 0) | mantissa << 13);
-    }
-    if (exponent == 0) {
-        float v = (float)mantissa * 0x1p-24f;
-        return sign ? -v : v;
-    }
-    return ref_from_bits(sign | (exponent + 112) << 23 | mantissa << 13);
-}
-
 static float source(const void *src, size_t i, enum dtype t)
 {
     switch (t) {
     case DTYPE_BF16:
         return bf16_to_f32(((const uint16_t *)src)[i]);
     case DTYPE_F16:
-        return half_to_f32(((const uint16_t *)src)[i]);
+        return f16_to_f32(((const uint16_t *)src)[i]);
     case DTYPE_F32:
         break;
     }

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing quantized weights: codes of a file into tiles (weight_pack_tile), and 16-bit or 32-bit
+ * matrices into codes (weight_quantize). The same C for every level: this runs once per matrix, at
+ * load, and its result must not depend on the machine. Layout and rules: kernels.h. */
+#include "kernels/kernels.h"
+
+#include "kernels/ref/math.h"
+
+#define RUN 256 /* elements handled at a time; a multiple of every group that isn't a whole row */
+
+/* Where the parts of one tile are. */
+struct tile {
+    uint8_t *codes, *scales, *zeros;
+};
+
+static struct tile tile_at(const struct weight *w, int t)
+{
+    const size_t groups = (size_t)weight_groups(w);
+    struct tile p;
+    p.codes = (uint8_t *)(uintptr_t)w->data + (size_t)t * weight_tile_bytes(w);
+    p.scales = p.codes + (size_t)w->k * TILE_N / (w->format == WEIGHT_I4 ? 2 : 1);
+    p.zeros = p.scales + (groups * TILE_N * dtype_size(w->scale_type) + 63) / 64 * 64;
+    return p;
+}
+
+/* `count` codes of row r from column k on (a multiple of 8 both). */
+static void put_codes(const struct weight *w, const struct tile *p, int r, int k,
+                      const uint8_t *codes, int count)
+{
+    static const uint8_t order[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    for (int i = 0; i < count; i += 8) {
+        uint8_t *to = p->codes + (size_t)(k + i) / 8 * (w->format == WEIGHT_I4 ? 64 : 128) + 4 * r;
+        for (int j = 0; j < 4; j++) {
+            const uint8_t a = codes[i + order[j]], b = codes[i + order[j + 4]];
+            if (w->format == WEIGHT_I4) {
+                to[j] = (uint8_t)(a | b << 4);
+            } else {
+                to[j] = a;
+                to[j + 64] = b;
+            }
+        }
+    }
+}
+
+static void put_scale(const struct weight *w, const struct tile *p, int r, int group, float s)
+{
+    const size_t at = (size_t)group * TILE_N + (size_t)r;
+    const uint16_t h = w->scale_type == DTYPE_F16 ? f32_to_f16(s) : f32_to_bf16(s);
+    if (w->scale_type == DTYPE_F32) {
+        memcpy(p->scales + 4 * at, &s, 4);
+    } else {
+        memcpy(p->scales + 2 * at, &h, 2);
+    }
+}
+
+/* The value that put_scale stores. */
+static float rounded_scale(const struct weight *w, float s)
+{
+    return w->scale_type == DTYPE_F32   ? s
+           : w->scale_type == DTYPE_F16 ? f16_to_f32(f32_to_f16(s))
+                                        : bf16_to_f32(f32_to_bf16(s));
+}
+
+static uint8_t code_of_zero(const struct weight *w)
+{
+    return w->format == WEIGHT_I8 ? 128 : w->format == WEIGHT_I4 && !w->has_zero ? 8 : 0;
+}
+
+/* Zeroes the padding between the parts and fills the rows from `rows` on. */
+static void fill_rest(const struct weight *w, const struct tile *p, int rows)
+{
+    const int groups = weight_groups(w);
+    const size_t n_scales = (size_t)groups * TILE_N * dtype_size(w->scale_type);
+    uint8_t fill[RUN];
+    memset(fill, code_of_zero(w), sizeof fill);
+    memset(p->scales + n_scales, 0, (size_t)(p->zeros - p->scales) - n_scales);
+    if (w->has_zero) {
+        const size_t n_zeros = (size_t)groups * TILE_N;
+        memset(p->zeros + n_zeros, 0, (n_zeros + 63) / 64 * 64 - n_zeros);
+    }
+    for (int r = rows; r < TILE_N; r++) {
+        for (int k = 0; k < w->k; k += RUN) {
+            put_codes(w, p, r, k, fill, w->k - k < RUN ? w->k - k : RUN);
+        }
+        for (int g = 0; g < groups; g++) {
+            put_scale(w, p, r, g, 0.0f);
+            if (w->has_zero) {
+                p->zeros[g * TILE_N + r] = 0;
+            }
+        }
+    }
+}
+
+void weight_pack_tile(const struct weight *w, int tile, const uint8_t *codes, size_t ld_codes,
+                      const float *scales, size_t ld_scales, const uint8_t *zeros, size_t ld_zeros,
+                      int rows)
+{
+    const struct tile p = tile_at(w, tile);
+    for (int r = 0; r < rows; r++) {
+        put_codes(w, &p, r, 0, codes + (size_t)r * ld_codes, w->k);
+        for (int g = 0; g < weight_groups(w); g++) {
+            put_scale(w, &p, r, g, scales[(size_t)r * ld_scales + (size_t)g]);
+            if (w->has_zero) {
+                p.zeros[g * TILE_N + r] = zeros[(size_t)r * ld_zeros + (size_t)g];
+            }
+        }
+    }
+    fill_rest(w, &p, rows);
+}
+
+/* ---- quantizing ---- */
+
+struct source {
+    const void *p;
+    enum dtype type;
+    size_t stride_row, stride_col;
+};
+
+static void read_run(float *out, const struct source *s, int row, int col, int count)
+{
+    size_t at = (size_t)row * s->stride_row + (size_t)col * s->stride_col;
+    for (int i = 0; i < count; i++, at += s->stride_col) {
+        out[i] = s->type == DTYPE_F32   ? ((const float *)s->p)[at]
+                 : s->type == DTYPE_F16 ? f16_to_f32(((const uint16_t *)s->p)[at])
+                                        : bf16_to_f32(((const uint16_t *)s->p)[at]);
+        if (!(fabsf(out[i]) <= 3.4028234664e38f)) {
+            out[i] = 0;
+        }
+    }
+}
+
+struct range {
+    float low, high, extreme; /* extreme: the first of largest magnitude */
+};
+
+static struct range range_of(const struct source *s, int row, int col, int count)
+{
+    struct range r = {0, 0, 0};
+    float x[RUN];
+    for (int from = 0; from < count; from += RUN) {
+        const int n = count - from < RUN ? count - from : RUN;
+        read_run(x, s, row, col + from, n);
+        for (int i = 0; i < n; i++) {
+            r.low = x[i] < r.low ? x[i] : r.low;
+            r.high = x[i] > r.high ? x[i] : r.high;
+            r.extreme = fabsf(x[i]) > fabsf(r.extreme) ? x[i] : r.extreme;
+        }
+    }
+    return r;
+}
+
+static float f8_max(enum weight_format f)
+{
+    return f == WEIGHT_F8_E4M3 ? 448.0f : 57344.0f;
+}
+
+/* The step of one group before it is rounded to the type of the scales. */
+static float step_of(const struct weight *w, const struct range *r)
+{
+    const float amax = fabsf(r->extreme);
+    switch (w->format) {
+    case WEIGHT_I8:
+        return amax / 127.0f;
+    case WEIGHT_I4:
+        return w->has_zero ? fmaxf((r->high - r->low) / 15.0f, 1e-8f) : r->extreme / -8.0f;
+    default:
+        return fmaxf(amax, 1e-4f) / f8_max(w->format);
+    }
+}
+
+/* x >= 0, at most MAX, to the bits of the nearest fp8 number: its mantissa has `bits` bits, its
+ * smallest exponent is `low`. Adding and subtracting 1.5 * 2^(e + 23 - bits) rounds to a multiple
+ * of 2^(e - bits). */
+static uint8_t f8_bits(float x, int bits, int low)
+{
+    int e = (int)(ref_bits(x) >> 23) - 127;
+    e = e < low ? low : e;
+    const float magic = ref_from_bits((uint32_t)(e + 23 - bits + 127) << 23 | 0x400000u);
+    const float sum = x + magic;
+    x = sum - magic;
+    e = (int)(ref_bits(x) >> 23) - 127;
+    if (e < low) {
+        return (uint8_t)(x * ref_from_bits((uint32_t)(bits - low + 127) << 23));
+    }
+    return (uint8_t)((ref_bits(x) >> (23 - bits)) - ((uint32_t)(low - 1 + 127) << bits));
+}
+
+static float clip(float x, float low, float high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+/* Codes of x[i] with step s (rounded) and zero point z. */
+static void encode(const struct weight *w, uint8_t *out, const float *x, int count, float s,
+                   float z)
+{
+    for (int i = 0; i < count; i++) {
+        const float v = s < 0 || s > 0 ? x[i] / s : 0.0f;
+        const float size = fabsf(v), sign = v < 0 ? -1.0f : 1.0f;
+        if (w->format == WEIGHT_I8) {
+            out[i] = (uint8_t)(128.0f + sign * clip(floorf(size + 0.5f), 0, 127));
+        } else if (w->format == WEIGHT_I4) {
+            out[i] = (uint8_t)clip(rintf(clip(v, -32, 32)) + z, 0, 15);
+        } else {
+            const int e5 = w->format == WEIGHT_F8_E5M2;
+            const uint8_t code =
+                f8_bits(clip(size, 0, f8_max(w->format)), e5 ? 2 : 3, e5 ? -14 : -6);
+            out[i] = code | (v < 0 ? 0x80 : 0);
+        }
+    }
+}
+
+static void quantize_group(const struct weight *w, const struct tile *p, const struct source *s,
+                           int row, int r, int group, const struct range *range)
+{
+    const int k0 = group * w->group;
+    const int count = w->k - k0 < w->group ? w->k - k0 : w->group;
+    const float step = rounded_scale(w, step_of(w, range));
+    const float z = w->format != WEIGHT_I4    ? 0
+                    : w->has_zero && step > 0 ? clip(rintf(-range->low / step), 0, 15)
+                    : w->has_zero             ? 0
+                                              : 8;
+    float x[RUN];
+    uint8_t codes[RUN];
+    put_scale(w, p, r, group, step);
+    if (w->has_zero) {
+        p->zeros[group * TILE_N + r] = (uint8_t)z;
+    }
+    for (int from = 0; from < count; from += RUN) {
+        const int n = count - from < RUN ? count - from : RUN;
+        read_run(x, s, row, k0 + from, n);
+        encode(w, codes, x, n, step, z);
+        put_codes(w, p, r, k0 + from, codes, n);
+    }
+}
+
+static struct range merged(struct range a, struct range b)
+{
+    return (struct range){a.low < b.low ? a.low : b.low, a.high > b.high ? a.high : b.high,
+                          fabsf(b.extreme) > fabsf(a.extreme) ? b.extreme : a.extreme};
+}
+
+void weight_quantize(const struct weight *w, int n, const void *src, enum dtype src_type,
+                     size_t stride_row, size_t stride_col, int block_rows, int tile0, int tile1,
+                     int tile_step, int tile_offset)
+{
+    const struct source s = {src, src_type, stride_row, stride_col};
+    for (int t = tile0; t < tile1; t++) {
+        const struct tile p = tile_at(w, t * tile_step + tile_offset);
+        const int rows = n - t * TILE_N < TILE_N ? n - t * TILE_N : TILE_N;
+        for (int g = 0; g < weight_groups(w); g++) {
+            const int k0 = g * w->group, count = w->k - k0 < w->group ? w->k - k0 : w->group;
+            struct range range = {0, 0, 0};
+            int done = -1; /* block of rows that `range` is of */
+            for (int r = 0; r < rows; r++) {
+                const int row = t * TILE_N + r, block = row / block_rows;
+                if (block != done) {
+                    done = block;
+                    range = (struct range){0, 0, 0};
+                    for (int i = block * block_rows; i < n && i < (block + 1) * block_rows; i++) {
+                        range = merged(range, range_of(&s, i, k0, count));
+                    }
+                }
+                quantize_group(w, &p, &s, row, r, g, &range);
+            }
+        }
+        fill_rest(w, &p, rows);
+    }
+}
