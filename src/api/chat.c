@@ -195,6 +195,12 @@ static const char *plain_content(struct gen *g, const struct json *content)
     return out;
 }
 
+/* FastDeploy's clients may send the rendered prompt's token ids in place of messages. */
+static int is_id_list(const struct json *messages)
+{
+    return json_type(messages) == JSON_ARRAY && json_type(json_at(messages, 0)) == JSON_INT;
+}
+
 static int parse_messages(struct gen *g, const struct fields *f)
 {
     struct gen_fields *o = &g->f;
@@ -213,6 +219,10 @@ static int parse_messages(struct gen *g, const struct fields *f)
     }
     o->add_generation_prompt &= !o->continue_final;
     o->messages = json_get(g->json, "messages");
+    if (is_id_list(o->messages)) {
+        o->response_role = g->server->o.response_role;
+        return 0;
+    }
     if (messages_check(o->messages, e) < 0) {
         return -1;
     }
@@ -227,9 +237,39 @@ static int parse_messages(struct gen *g, const struct fields *f)
     return 0;
 }
 
+/* The request's own template, when the server trusts those; else *out stays NULL. */
+int messages_template(const struct server *s, const struct json *body, struct chat_template **out,
+                      struct api_error *e)
+{
+    const struct json *v = json_get(body, "chat_template");
+    struct err err = {0};
+    size_t n;
+    *out = NULL;
+    if (json_type(v) == JSON_NULL) {
+        return 0;
+    }
+    if (json_type(v) != JSON_STRING) {
+        return api_fail_field(e, "chat_template", "string_type", v,
+                              "Input should be a valid string");
+    }
+    if (!s->o.trust_request_chat_template) {
+        return api_fail(e, 400, TYPE_BAD, "chat_template",
+                        "Chat template is passed with request, but "
+                        "--trust-request-chat-template is not set. Refused request with untrusted "
+                        "chat template.");
+    }
+    const char *text = json_string(v, &n);
+    if (chat_template_compile(out, text, n, s->model.tokenizer, &err) != 0) {
+        return err.code == ERR_NOMEM ? api_fail_err(e, &err)
+                                     : api_fail(e, 400, TYPE_BAD, "chat_template", "%s", err.text);
+    }
+    return 0;
+}
+
 static int encode_messages(struct gen *g, struct api_error *e)
 {
     const struct gen_fields *o = &g->f;
+    struct chat_template *own = NULL;
     struct chat_render_options r = {.add_generation_prompt = o->add_generation_prompt,
                                     .continue_final_message = o->continue_final,
                                     .tools = o->tools,
@@ -240,11 +280,15 @@ static int encode_messages(struct gen *g, struct api_error *e)
     struct token_ids ids = {0};
     int rc = -1;
     buf_init(&marks);
-    if (gen_add_prompts(g, 1, e) < 0) {
+    if (gen_add_prompts(g, 1, e) < 0 || messages_template(g->server, g->json, &own, e) < 0) {
         goto out;
     }
-    if (chat_render(g->server->model.chat_template, o->messages, &r, &g->prompt_text, &marks,
-                    &err) != 0) {
+    if (is_id_list(o->messages)) {
+        rc = gen_set_id_list(g, &g->prompts[0], o->messages, "messages", e);
+        goto out;
+    }
+    if (chat_render(own ? own : g->server->model.chat_template, o->messages, &r, &g->prompt_text,
+                    &marks, &err) != 0) {
         api_fail_err(e, &err);
         goto out;
     }
@@ -264,6 +308,7 @@ static int encode_messages(struct gen *g, struct api_error *e)
         buf_init(&g->prompt_text);
     }
 out:
+    chat_template_close(own);
     buf_fini(&marks);
     token_ids_fini(&ids);
     return rc;

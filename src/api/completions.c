@@ -5,7 +5,6 @@
 
 #include "base/utf8.h"
 
-#include <inttypes.h>
 #include <limits.h>
 #include <string.h>
 
@@ -31,32 +30,6 @@ static int add_text_prompt(struct gen *g, struct gen_prompt *p, const struct jso
     if (rc == 0 && g->f.echo && !g->f.has_truncate) {
         buf_append(&p->echo_text, s, n);
     }
-    token_ids_fini(&ids);
-    return rc;
-}
-
-static int add_id_prompt(struct gen *g, struct gen_prompt *p, const struct json *list,
-                         struct api_error *e)
-{
-    size_t n = json_length(list);
-    struct token_ids ids = {0};
-    for (size_t i = 0; i < n; i++) {
-        const struct json *item = json_at(list, i);
-        int64_t id = json_int(item);
-        if (json_type(item) != JSON_INT) {
-            token_ids_fini(&ids);
-            return api_fail_field(e, "prompt", "int_type", item,
-                                  "Input should be a list of token ids");
-        }
-        if (id < 0 || id >= g->server->model.vocab_size) {
-            token_ids_fini(&ids);
-            return api_fail(e, 400, TYPE_BAD, "prompt", "Token id %" PRId64 " is out of vocabulary",
-                            id);
-        }
-        token_ids_push(&ids, (int32_t)id);
-    }
-    int rc = ids.n == n ? gen_set_ids(g, p, ids.ids, n, e)
-                        : api_fail(e, 503, "ServiceUnavailableError", NULL, "out of memory");
     token_ids_fini(&ids);
     return rc;
 }
@@ -95,7 +68,7 @@ static int parse_prompts(struct gen *g, struct api_error *e)
         if (json_type(item) == JSON_STRING) {
             rc = add_text_prompt(g, &g->prompts[i], item, e);
         } else if (json_type(item) == JSON_ARRAY) {
-            rc = add_id_prompt(g, &g->prompts[i], item, e);
+            rc = gen_set_id_list(g, &g->prompts[i], item, "prompt", e);
         } else {
             rc = api_fail_field(e, "prompt", "string_type", item,
                                 "Input should be a string, a list of strings, a list of token ids "

@@ -214,6 +214,52 @@ static int key_before(const char *body, size_t at, char out[64])
     return out[0] != 0;
 }
 
+/* End of the string that starts at the quote `i`: the place behind its closing quote. */
+static size_t skip_string(const char *body, size_t n_bytes, size_t i)
+{
+    for (i++; i < n_bytes && body[i] != '"'; i++) {
+        i += body[i] == '\\';
+    }
+    return i < n_bytes ? i + 1 : n_bytes;
+}
+
+struct body_size fields_measure(const char *body, size_t n_bytes)
+{
+    struct body_size m = {1, 0};
+    int depth = 0, in_prompt = 0;
+    size_t n_ids = 0, i = 0, key = 0, key_end = 0; /* n_ids 0: not in a list of numbers */
+    while (i < n_bytes) {
+        char c = body[i];
+        if (c == '"') {
+            key = i;
+            i = key_end = skip_string(body, n_bytes, i);
+            continue;
+        }
+        i++;
+        if (c == ',') {
+            m.n_values++;
+            in_prompt &= depth > 1;
+            n_ids += n_ids > 0;
+        } else if (c == ':' && depth == 1) {
+            in_prompt = (key_end - key == 8 && memcmp(body + key, "\"prompt\"", 8) == 0) ||
+                        (key_end - key == 10 && memcmp(body + key, "\"messages\"", 10) == 0);
+        } else if (c == '[' || c == '{') {
+            depth++;
+            m.n_values++;
+            size_t at = i;
+            while (at < n_bytes && strchr(" \t\r\n", body[at]) && body[at]) {
+                at++;
+            }
+            n_ids = c == '[' && in_prompt && at < n_bytes && body[at] >= '0' && body[at] <= '9';
+        } else if (c == ']' || c == '}') {
+            depth--;
+            m.longest_id_prompt = n_ids > m.longest_id_prompt ? n_ids : m.longest_id_prompt;
+            n_ids = 0;
+        }
+    }
+    return m;
+}
+
 int fields_parse_body(struct json **out, const char *body, size_t n_bytes, int max_depth,
                       struct api_error *e)
 {
@@ -221,6 +267,12 @@ int fields_parse_body(struct json **out, const char *body, size_t n_bytes, int m
     *out = NULL;
     if (!utf8_is_valid(body, n_bytes)) {
         return api_fail_field(e, "", "json_invalid", NULL, "The request body is not valid UTF-8");
+    }
+    size_t n_values = n_bytes > MAX_BODY_VALUES ? fields_measure(body, n_bytes).n_values : 0;
+    if (n_values > MAX_BODY_VALUES) {
+        return api_fail_field(e, "", "too_long", NULL,
+                              "The request body has %zu JSON values, at most %u are allowed",
+                              n_values, MAX_BODY_VALUES);
     }
     if (json_parse(out, body, n_bytes, max_depth, &err) != 0) {
         unsigned line, column;

@@ -29,6 +29,16 @@ int field_ids(const struct fields *f, const char *name, int32_t min, int32_t max
 int fail_field(const struct fields *f, const char *name, const char *kind,
                const char *msg); /* -1 */
 
+/* What a look over a body's text tells, before a tree is built that takes 65 bytes a value: the
+ * number of JSON values, and how many numbers the longest list of token ids in "prompt" or
+ * "messages" has. The text need not be valid. */
+struct body_size {
+    size_t n_values, longest_id_prompt;
+};
+struct body_size fields_measure(const char *body, size_t n_bytes);
+/* More values than this are refused: 65 MB, about a second to parse. */
+#define MAX_BODY_VALUES (1u << 20)
+
 /* Body -> object. Refuses what is not UTF-8, not JSON, not an object; names the field whose value
  * is at fault. */
 int fields_parse_body(struct json **out, const char *body, size_t n_bytes, int max_depth,

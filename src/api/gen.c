@@ -14,10 +14,16 @@
 #include "base/utf8.h"
 #include "net/sse.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+enum load_format { LOAD_TEXT = 1, LOAD_JSON };
 
 /* ---- prompts ---- */
 
@@ -66,6 +72,32 @@ int gen_set_ids(struct gen *g, struct gen_prompt *p, const int32_t *ids, size_t 
     p->ids = arena_memdup(&g->arena, ids, n * sizeof *ids);
     p->n = (int)n;
     return p->ids ? 0 : api_fail(e, 503, "ServiceUnavailableError", NULL, "out of memory");
+}
+
+int gen_set_id_list(struct gen *g, struct gen_prompt *p, const struct json *list, const char *field,
+                    struct api_error *e)
+{
+    size_t n = json_length(list);
+    struct token_ids ids = {0};
+    for (size_t i = 0; i < n; i++) {
+        const struct json *item = json_at(list, i);
+        int64_t id = json_int(item);
+        if (json_type(item) != JSON_INT) {
+            token_ids_fini(&ids);
+            return api_fail_field(e, field, "int_type", item,
+                                  "Input should be a list of token ids");
+        }
+        if (id < 0 || id >= g->server->model.vocab_size) {
+            token_ids_fini(&ids);
+            return api_fail(e, 400, TYPE_BAD, field, "Token id %" PRId64 " is out of vocabulary",
+                            id);
+        }
+        token_ids_push(&ids, (int32_t)id);
+    }
+    int rc = ids.n == n ? gen_set_ids(g, p, ids.ids, n, e)
+                        : api_fail(e, 503, "ServiceUnavailableError", NULL, "out of memory");
+    token_ids_fini(&ids);
+    return rc;
 }
 
 static int fail_length(struct gen *g, struct api_error *e, const char *param, const char *at_least,
@@ -193,6 +225,9 @@ static int submit_prompt(struct gen *g, struct gen_prompt *p, struct api_error *
             arena_memdup(&r->arena, q->allowed_token_ids,
                          (size_t)q->n_allowed_token_ids * sizeof *q->allowed_token_ids);
     }
+    q->logprob_token_ids =
+        arena_memdup(&r->arena, q->logprob_token_ids,
+                     (size_t)q->n_logprob_token_ids * sizeof *q->logprob_token_ids);
     struct token_seq *words =
         arena_memdup(&r->arena, q->bad_words, (size_t)q->n_bad_words * sizeof *words);
     if (!stop || !r->prompt || (q->n_bad_words && !words)) {
@@ -398,12 +433,29 @@ static int open_samples(struct gen *g, struct api_error *e)
     return 0;
 }
 
+/* Whether a list of ids in the body is so long that it can't be a prompt: known before the list is
+ * built. */
+static int is_hopeless(struct gen *g)
+{
+    static const char cut[] = "\"truncate_prompt_tokens\"";
+    if (g->body_bytes < (size_t)g->server->model.max_model_len) {
+        return 0;
+    }
+    struct body_size m = fields_measure(g->body, g->body_bytes);
+    if (m.longest_id_prompt < (size_t)g->server->model.max_model_len ||
+        memmem(g->body, g->body_bytes, cut, sizeof cut - 1) != NULL) {
+        return 0;
+    }
+    fail_length(g, &g->error, "input_tokens", "", m.longest_id_prompt);
+    return 1;
+}
+
 static void run_parse(struct work *w)
 {
     struct gen *g = (struct gen *)((char *)w - offsetof(struct gen, work));
     const struct server *s = g->server;
-    if (fields_parse_body(&g->json, g->body ? g->body : "", g->body_bytes, s->o.json_depth,
-                          &g->error) == 0) {
+    if (!is_hopeless(g) && fields_parse_body(&g->json, g->body ? g->body : "", g->body_bytes,
+                                             s->o.json_depth, &g->error) == 0) {
         g->dialect->parse(g, &g->error);
     }
     free(g->body);
@@ -423,6 +475,47 @@ static void set_id(struct gen *g)
     }
     snprintf(g->id, sizeof g->id, "%s%s", g->dialect->id_prefix, base);
     g->id[utf8_valid_prefix(g->id, strlen(g->id))] = 0;
+}
+
+/* X-Vllm-Priority wins over the body's priority; endpoint-load-metrics-format asks for a report. */
+static void read_headers(struct gen *g, struct api_error *e)
+{
+    const char *priority = http_header(g->x, "x-vllm-priority");
+    const char *format = http_header(g->x, "endpoint-load-metrics-format");
+    if (priority) {
+        char *end;
+        errno = 0;
+        long v = strtol(priority, &end, 10);
+        if (end == priority || *end || errno || v < INT_MIN || v > INT_MAX) {
+            api_fail(e, 400, TYPE_BAD, "priority",
+                     "The header X-Vllm-Priority must be an integer, got '%.40s'.", priority);
+            return;
+        }
+        g->f.priority = (int)v;
+    }
+    g->load_report = !format                           ? 0
+                     : strcasecmp(format, "text") == 0 ? LOAD_TEXT
+                     : strcasecmp(format, "json") == 0 ? LOAD_JSON
+                                                       : 0;
+}
+
+static void add_load_report(struct gen *g)
+{
+    struct engine_stats *st = g->load_report && g->x ? malloc(sizeof *st) : NULL; /* large */
+    char text[160];
+    if (!st) {
+        return;
+    }
+    engine_stats(g->server->model.engine, st);
+    snprintf(text, sizeof text,
+             g->load_report == LOAD_TEXT
+                 ? "TEXT named_metrics.kv_cache_usage_perc=%.6g, "
+                   "named_metrics.num_requests_waiting=%d"
+                 : "JSON {\"named_metrics\": {\"kv_cache_usage_perc\": %.6g, "
+                   "\"num_requests_waiting\": %d}}",
+             st->kv_usage, st->n_waiting);
+    http_add_header(g->x, "endpoint-load-metrics", text);
+    free(st);
 }
 
 static void log_request(struct gen *g)
@@ -509,6 +602,19 @@ static const char *const known_fields[] = {
     "store",
     "metadata",
     "service_tier",
+    "logprob_token_ids",
+    "repetition_detection",
+    "thinking_token_budget",
+    "kv_transfer_params",
+    "ec_transfer_params",
+    "prompt_embeds",
+    "return_assistant_tokens_mask",
+    "functions",
+    "audio",
+    "early_stopping",
+    "logits_processors",
+    "disable_chat_template",
+    "prompt_token_ids",
     NULL,
 };
 
@@ -518,6 +624,7 @@ static void finish_body(struct gen *g)
     struct buf b;
     buf_init(&b);
     g->dialect->body(g, &b);
+    add_load_report(g);
     leave_client(g);
     if (x) {
         respond_json(x, 200, &b);
@@ -550,6 +657,9 @@ static void parse_done(struct work *w)
         api_fail(e, 503, "ServiceUnavailableError", NULL,
                  "The request queue is full: %d sequences in flight, at most %d are accepted.",
                  s->n_sequences, s->o.max_num_queued_reqs);
+    }
+    if (e->status == 0) {
+        read_headers(g, e);
     }
     if (e->status == 0) {
         set_id(g);
@@ -853,7 +963,9 @@ void gen_write_finish_reason(const struct gen_sample *s, struct json_writer *w)
 void gen_write_stop_reason(const struct gen *g, const struct gen_sample *s, struct json_writer *w)
 {
     json_w_key(w, "stop_reason");
-    if (!s->done || s->finish != FINISH_STOP) {
+    if (s->done && s->finish == FINISH_REPETITION) {
+        json_w_string(w, "repetition_detected");
+    } else if (!s->done || s->finish != FINISH_STOP) {
         json_w_null(w);
     } else if (s->out.stop_index >= 0) {
         json_w_stringn(w, g->f.stop[s->out.stop_index], g->f.stop_bytes[s->out.stop_index]);

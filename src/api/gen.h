@@ -142,6 +142,7 @@ struct gen {
     int64_t created;
     char id[192];
     struct buf prompt_text; /* chat: rendered template */
+    int load_report;        /* 0 none, else the format of the header endpoint-load-metrics */
 };
 
 extern const struct gen_dialect completions_dialect, chat_dialect;
@@ -170,6 +171,9 @@ int gen_check_lengths(struct gen *g, struct api_error *e);
 int gen_add_prompts(struct gen *g, int n, struct api_error *e);
 int gen_set_ids(struct gen *g, struct gen_prompt *p, const int32_t *ids, size_t n,
                 struct api_error *e);
+/* As above from a JSON list; `field` is what errors name. */
+int gen_set_id_list(struct gen *g, struct gen_prompt *p, const struct json *list, const char *field,
+                    struct api_error *e);
 /* Too many characters to fit whatever they are: refused before any tokenizing. */
 int gen_check_text(struct gen *g, const char *text, size_t n_bytes, struct api_error *e);
 void gen_write_usage(const struct gen *g, struct json_writer *w, const struct gen_sample *only,

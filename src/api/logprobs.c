@@ -173,7 +173,8 @@ static void add_chat(struct gen *g, struct gen_sample *s, const struct token_out
     put_chat_entry(g, s->tail, s->n_tail, &t->top[0], out);
     buf_puts(out, ",\"top_logprobs\":[");
     int n = 0;
-    for (int i = 0; i < t->n_top && n < g->f.logprobs; i++) {
+    int limit = g->f.sp.n_logprob_token_ids > 0 ? t->n_top : g->f.logprobs; /* named ids: all */
+    for (int i = 0; i < t->n_top && n < limit; i++) {
         if (i > 0 && t->top[i].id == t->top[0].id) {
             continue;
         }

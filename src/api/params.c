@@ -10,6 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_BAD_WORDS       128
+#define MAX_BAD_WORD_TOKENS 128
+#define MAX_LOGPROB_IDS     128 /* one more is kept, for sampling_params_check to refuse */
+
 static int is_set(const struct json *v)
 {
     switch (json_type(v)) {
@@ -33,18 +37,22 @@ static int refuse_unsupported(const struct json *body, struct api_error *e)
     } table[] = {
         {"structural_tag", "structural_tag is not supported by this version"},
         {"use_beam_search", "beam search is not supported by this version"},
+        {"early_stopping",
+         "early_stopping is not supported: beam search ends when no beam can win"},
         {"prompt_embeds", "prompt_embeds is not supported"},
-        {"logprob_token_ids", "logprob_token_ids is not supported by this version"},
-        {"repetition_detection", "repetition_detection is not supported by this version"},
+        {"logits_processors", "logits_processors needs Python, and there is none"},
         {"thinking_token_budget",
          "thinking_token_budget needs a reasoning parser, and none is configured"},
         {"kv_transfer_params",
          "kv_transfer_params needs a KV transfer configuration, and none is configured"},
         {"ec_transfer_params", "ec_transfer_params is not supported"},
-        {"chat_template", "a chat template in the request is not accepted by this server"},
         {"return_assistant_tokens_mask", "return_assistant_tokens_mask is not supported"},
         {"functions", "functions was replaced by tools, which this version does not support"},
         {"audio", "audio output is not supported"},
+        {"disable_chat_template",
+         "disable_chat_template is not supported: send the text to /v1/completions"},
+        {"prompt_token_ids", "prompt_token_ids is not supported in requests: send the ids as "
+                             "prompt to /v1/completions"},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const struct json *v = json_get(body, table[i].name);
@@ -165,6 +173,12 @@ static int parse_bad_words(struct gen *g, const struct fields *f)
     if (rc <= 0 || json_length(v) == 0) {
         return rc < 0 ? -1 : 0;
     }
+    size_t max_bytes = 4 * MAX_BAD_WORD_TOKENS *
+                       (size_t)(tokenizer_max_chars_per_token(g->server->model.tokenizer) + 1);
+    if (json_length(v) > MAX_BAD_WORDS) { /* before any of them is tokenized */
+        return api_fail_param(f->e, "bad_words", NULL, "At most %d bad words are allowed, got %zu",
+                              MAX_BAD_WORDS, json_length(v));
+    }
     struct token_seq *list = arena_alloc(&g->arena, 2 * json_length(v) * sizeof *list);
     struct buf spaced;
     struct token_ids ids = {0};
@@ -183,6 +197,11 @@ static int parse_bad_words(struct gen *g, const struct fields *f)
             rc = api_fail_param(f->e, "bad_words", v, "bad_words cannot contain an empty string.");
             break;
         }
+        if (len > max_bytes) {
+            rc = api_fail_param(f->e, "bad_words", item, "a bad word may have at most %d tokens",
+                                MAX_BAD_WORD_TOKENS);
+            break;
+        }
         while (len > 1 && *word == ' ') {
             word++, len--;
         }
@@ -195,9 +214,9 @@ static int parse_bad_words(struct gen *g, const struct fields *f)
             if (tokenizer_encode(g->server->model.tokenizer, spaced.data, spaced.len, 0, &ids,
                                  &err) != 0) {
                 rc = api_fail_err(f->e, &err);
-            } else if (ids.n > 128) {
+            } else if (ids.n > MAX_BAD_WORD_TOKENS) {
                 rc = api_fail_param(f->e, "bad_words", item,
-                                    "a bad word may have at most 128 tokens");
+                                    "a bad word may have at most %d tokens", MAX_BAD_WORD_TOKENS);
             } else if (ids.n > 0) {
                 list[n].ids = arena_memdup(&g->arena, ids.ids, ids.n * sizeof *ids.ids);
                 list[n].n = (int)ids.n;
@@ -230,7 +249,7 @@ static int parse_counts(struct gen *g, const struct fields *f)
         return api_fail_param(f->e, "n", json_get(f->object, "n"), "n must be at most %d, got %d.",
                               g->server->o.max_n, p->n);
     }
-    if (best_of > 1 && best_of != p->n) {
+    if (json_type(json_get(f->object, "best_of")) != JSON_NULL && best_of != 1 && best_of != p->n) {
         return api_fail_param(f->e, "best_of", json_get(f->object, "best_of"),
                               "best_of is not supported: every sample is returned, use n");
     }
@@ -252,6 +271,49 @@ static int parse_counts(struct gen *g, const struct fields *f)
     return 0;
 }
 
+static int parse_repetition(struct gen *g, const struct fields *f)
+{
+    struct repetition_rule *r = &g->f.sp.repetition;
+    const struct json *v = NULL;
+    int rc = field_object(f, "repetition_detection", &v);
+    if (rc <= 0) {
+        return rc;
+    }
+    struct fields inner = {v, "repetition_detection.", f->e, f->arena};
+    return field_int32(&inner, "max_pattern_size", INT_MIN, INT_MAX, &r->max_pattern) < 0 ||
+                   field_int32(&inner, "min_pattern_size", INT_MIN, INT_MAX, &r->min_pattern) < 0 ||
+                   field_int32(&inner, "min_count", INT_MIN, INT_MAX, &r->min_count) < 0
+               ? -1
+               : 0;
+}
+
+/* The same id twice would be one entry of the answer. */
+static int parse_logprob_ids(struct gen *g, const struct fields *f)
+{
+    const int32_t *ids = NULL;
+    int n = 0, n_kept = 0;
+    int rc = field_ids(f, "logprob_token_ids", 0, g->server->model.vocab_size - 1, &ids, &n);
+    int32_t *kept = rc > 0 ? arena_alloc(&g->arena, (size_t)(n + 1) * sizeof *kept) : NULL;
+    if (rc <= 0) {
+        return rc;
+    }
+    if (!kept) {
+        return api_fail(f->e, 503, "ServiceUnavailableError", NULL, "out of memory");
+    }
+    for (int i = 0; i < n && n_kept <= MAX_LOGPROB_IDS; i++) {
+        int seen = 0;
+        for (int k = 0; k < n_kept; k++) {
+            seen |= kept[k] == ids[i];
+        }
+        if (!seen) {
+            kept[n_kept++] = ids[i];
+        }
+    }
+    g->f.sp.logprob_token_ids = kept;
+    g->f.sp.n_logprob_token_ids = n_kept;
+    return 0;
+}
+
 static int parse_sampling(struct gen *g, const struct fields *f)
 {
     const struct server_generation_defaults *d = &g->server->o.generation;
@@ -270,7 +332,7 @@ static int parse_sampling(struct gen *g, const struct fields *f)
         field_double(f, "presence_penalty", &p->presence_penalty) < 0 ||
         field_double(f, "frequency_penalty", &p->frequency_penalty) < 0 || parse_counts(g, f) < 0 ||
         field_bool(f, "ignore_eos", &p->ignore_eos) < 0 || parse_logit_bias(g, f) < 0 ||
-        parse_bad_words(g, f) < 0 ||
+        parse_bad_words(g, f) < 0 || parse_repetition(g, f) < 0 || parse_logprob_ids(g, f) < 0 ||
         field_ids(f, "stop_token_ids", INT32_MIN, INT32_MAX, &p->stop_token_ids,
                   &p->n_stop_token_ids) < 0) {
         return -1;
@@ -340,7 +402,7 @@ int gen_parse_common(struct gen *g, const struct fields *f, struct api_error *e)
         field_bool(f, "return_tokens_as_token_ids", &o->tokens_as_ids) < 0 ||
         field_string(f, "cache_salt", &o->cache_salt) < 0 ||
         field_string(f, "request_id", &o->request_id) < 0 ||
-        field_string(f, "user", &ignored) < 0) {
+        field_string(f, "session_id", &ignored) < 0 || field_string(f, "user", &ignored) < 0) {
         return -1;
     }
     if (o->cache_salt && !o->cache_salt[0]) {

@@ -11,6 +11,7 @@ const struct route server_routes[] = {
     {"/v1/models", M_GET | M_HEAD, ROUTE_MODEL, models_handle},
     {"/v1/completions", M_POST, ROUTE_MODEL | ROUTE_JSON, completions_handle},
     {"/v1/chat/completions", M_POST, ROUTE_MODEL | ROUTE_JSON, chat_handle},
+    {"/invocations", M_POST, ROUTE_MODEL | ROUTE_JSON, invocations_handle},
     {"/tokenize", M_POST, ROUTE_MODEL | ROUTE_JSON, tokenize_handle},
     {"/detokenize", M_POST, ROUTE_MODEL | ROUTE_JSON, detokenize_handle},
 };

@@ -127,6 +127,7 @@ int route_enabled(const struct server_options *o, const struct route *r);
 /* ---- endpoint families ---- */
 void completions_handle(struct server *s, struct http_exchange *x);
 void chat_handle(struct server *s, struct http_exchange *x);
+void invocations_handle(struct server *s, struct http_exchange *x);
 void tokenize_handle(struct server *s, struct http_exchange *x);
 void detokenize_handle(struct server *s, struct http_exchange *x);
 void models_handle(struct server *s, struct http_exchange *x);

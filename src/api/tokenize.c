@@ -50,23 +50,23 @@ static int encode(const struct server *s, const struct json *body, const struct 
         field_array(f, "tools", &tools) < 0 || messages_check(messages, e) < 0) {
         return -1;
     }
-    if (json_type(json_get(body, "chat_template")) != JSON_NULL) {
-        return api_fail(e, 400, TYPE_BAD, "chat_template",
-                        "a chat template in the request is not accepted by this server");
-    }
     if (cont && given && add) {
         return api_fail(
             e, 400, TYPE_SCHEMA, "continue_final_message",
             "Cannot set both `continue_final_message` and `add_generation_prompt` to True.");
     }
-    if (messages_kwargs(s->default_kwargs, body, &kwargs, e) < 0) {
+    struct chat_template *own = NULL;
+    if (messages_template(s, body, &own, e) < 0 ||
+        messages_kwargs(s->default_kwargs, body, &kwargs, e) < 0) {
+        chat_template_close(own);
         return -1;
     }
     struct chat_render_options r = {.add_generation_prompt = add && !cont,
                                     .continue_final_message = cont,
                                     .tools = tools,
                                     .kwargs = kwargs};
-    int rc = chat_encode(s->model.chat_template, messages, &r, ids, NULL, &err);
+    int rc = chat_encode(own ? own : s->model.chat_template, messages, &r, ids, NULL, &err);
+    chat_template_close(own);
     json_free(kwargs);
     return rc == 0 ? 0 : api_fail_err(e, &err);
 }

@@ -49,7 +49,7 @@ struct args_server {
         enable_prompt_tokens_details;
     int enable_force_include_usage, enable_server_load_tracking, return_tokens_as_token_ids,
         enable_log_requests;
-    int disable_log_stats, dev_mode, enable_tokenizer_info_endpoint;
+    int disable_log_stats, dev_mode, enable_tokenizer_info_endpoint, trust_request_chat_template;
 };
 
 /* Sampling of `tern generate`; unset fields take the model's generation_config.json. */

@@ -75,6 +75,7 @@ static int fill_options(struct server_options *so, const struct setup *s,
     so->enable_log_requests = v->enable_log_requests;
     so->dev_mode = v->dev_mode;
     so->enable_tokenizer_info_endpoint = v->enable_tokenizer_info_endpoint;
+    so->trust_request_chat_template = v->trust_request_chat_template;
     so->max_logprobs = (int)s->a->max_logprobs;
     so->generation = s->generation;
     so->default_chat_template_kwargs = v->default_chat_template_kwargs;

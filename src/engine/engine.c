@@ -461,7 +461,7 @@ static int init_seq(const struct engine *en, struct group *g, int sample,
     int n_blocks = (r->n_prompt + q->max_out + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
     q->out = malloc((size_t)q->max_out * sizeof *q->out); /* untouched pages cost nothing */
     q->blocks = malloc((size_t)n_blocks * sizeof *q->blocks);
-    q->last_event = step_event_new(r->params.n_logprobs);
+    q->last_event = step_event_new(sampling_params_n_top(&r->params));
     return q->out && q->blocks && q->last_event ? 0 : ERR_NOMEM;
 }
 

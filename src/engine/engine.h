@@ -33,6 +33,11 @@ struct token_seq {
     const int32_t *ids;
     int n;
 };
+/* Ends a sample with FINISH_REPETITION when its last min_count * k tokens are one pattern of k
+ * tokens, for any k in the range. max_pattern 0: off. */
+struct repetition_rule {
+    int max_pattern, min_pattern, min_count;
+};
 
 /* Validated values (sampling_params_check); vLLM's meaning throughout. */
 struct sampling_params {
@@ -47,15 +52,20 @@ struct sampling_params {
     int ignore_eos;
     const int32_t *stop_token_ids; /* client's and generation_config's, merged */
     int n_stop_token_ids;
-    int n_logprobs;        /* -1: none; k: sampled token + k best */
-    int n_prompt_logprobs; /* -1: none */
+    int n_logprobs;                   /* -1: none; k: sampled token + k best */
+    int n_prompt_logprobs;            /* -1: none */
+    const int32_t *logprob_token_ids; /* these instead of the k best, in this order */
+    int n_logprob_token_ids;
     const struct token_bias *logit_bias;
     int n_logit_bias;
     const int32_t *allowed_token_ids;
     int n_allowed_token_ids;
     const struct token_seq *bad_words;
     int n_bad_words;
+    struct repetition_rule repetition;
 };
+/* Entries besides the sampled token in token_output.top; -1: no log-probabilities. */
+int sampling_params_n_top(const struct sampling_params *p);
 void sampling_params_init(struct sampling_params *p); /* vLLM's neutral defaults; max_tokens 16 */
 /* Ranges of facts: ERR_INVALID names the parameter in *field (static string) and says why in e. */
 int sampling_params_check(const struct sampling_params *p, int vocab_size, int max_logprobs,
@@ -91,7 +101,8 @@ struct token_logprob {
 };
 struct token_output {
     int32_t id;
-    int n_top; /* entries in top: the sampled token first, then the k best; 0 without logprobs */
+    int n_top; /* entries in top: the sampled token first, then the k best or those that were asked
+                  for (of rank 0); 0 without logprobs */
     const struct token_logprob *top;
 };
 

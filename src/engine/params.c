@@ -6,8 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-#define GREEDY_BELOW  1e-5
-#define MAX_BAD_WORDS 128
+#define GREEDY_BELOW    1e-5
+#define MAX_BAD_WORDS   128
+#define MAX_LOGPROB_IDS 128
+#define MAX_PATTERN     1024 /* tokens of a repetition pattern, and times of it */
 
 void sampling_params_init(struct sampling_params *p)
 {
@@ -19,6 +21,12 @@ void sampling_params_init(struct sampling_params *p)
     p->max_tokens = 16;
     p->n_logprobs = -1;
     p->n_prompt_logprobs = -1;
+}
+
+int sampling_params_n_top(const struct sampling_params *p)
+{
+    return p->n_logprobs >= 0 && p->n_logprob_token_ids > 0 ? p->n_logprob_token_ids
+                                                            : p->n_logprobs;
 }
 
 static int bad(struct err *e, const char **field, const char *name, const char *rule, double got)
@@ -99,6 +107,49 @@ static int check_id(int32_t id, int vocab_size, const char *name, const char **f
                    vocab_size);
 }
 
+static int check_repetition(const struct repetition_rule *r, const char **field, struct err *e)
+{
+    *field = "repetition_detection";
+    if (r->max_pattern == 0) {
+        return 0;
+    }
+    if (r->max_pattern < 0 || r->max_pattern > MAX_PATTERN || r->min_pattern < 0 ||
+        r->min_pattern > r->max_pattern) {
+        return err_set(e, ERR_INVALID,
+                       "repetition_detection: 0 <= min_pattern_size (%d) <= max_pattern_size (%d) "
+                       "<= %d is required.",
+                       r->min_pattern, r->max_pattern, MAX_PATTERN);
+    }
+    if (r->min_count < 2 || r->min_count > MAX_PATTERN) {
+        return err_set(e, ERR_INVALID,
+                       "repetition_detection: min_count must be in [2, %d], got %d.", MAX_PATTERN,
+                       r->min_count);
+    }
+    return 0;
+}
+
+static int check_logprob_ids(const struct sampling_params *p, int vocab_size, const char **field,
+                             struct err *e)
+{
+    if (p->n_logprob_token_ids == 0) {
+        return 0;
+    }
+    *field = "logprob_token_ids";
+    if (p->n_logprobs < 0) {
+        return err_set(e, ERR_INVALID, "logprob_token_ids needs logprobs to be asked for.");
+    }
+    if (p->n_logprob_token_ids > MAX_LOGPROB_IDS) {
+        return err_set(e, ERR_INVALID, "logprob_token_ids may have at most %d ids, got %d.",
+                       MAX_LOGPROB_IDS, p->n_logprob_token_ids);
+    }
+    for (int i = 0; i < p->n_logprob_token_ids; i++) {
+        if (check_id(p->logprob_token_ids[i], vocab_size, "logprob_token_ids", field, e) < 0) {
+            return ERR_INVALID;
+        }
+    }
+    return 0;
+}
+
 static int check_lists(const struct sampling_params *p, int vocab_size, const char **field,
                        struct err *e)
 {
@@ -148,6 +199,12 @@ int sampling_params_check(const struct sampling_params *p, int vocab_size, int m
     }
     if (rc == 0) {
         rc = check_logprobs(p->n_prompt_logprobs, "prompt_logprobs", max_logprobs, field, e);
+    }
+    if (rc == 0) {
+        rc = check_repetition(&p->repetition, field, e);
+    }
+    if (rc == 0) {
+        rc = check_logprob_ids(p, vocab_size, field, e);
     }
     return rc == 0 ? check_lists(p, vocab_size, field, e) : rc;
 }

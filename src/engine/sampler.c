@@ -624,6 +624,22 @@ static int rank_of(const float *x, int n, float value)
     return rank;
 }
 
+int sampler_logprobs_of(struct sampler *s, const float *logits, int32_t id, const int32_t *ids,
+                        int n, struct token_logprob *out)
+{
+    float max;
+    double sum;
+    s->kernels->logsumexp(logits, s->vocab_size, &max, &sum);
+    double log_sum = ln(sum);
+    out[0] = (struct token_logprob){id, logprob(logits[id], (double)max, log_sum),
+                                    rank_of(logits, s->vocab_size, logits[id])};
+    for (int i = 0; i < n; i++) {
+        out[1 + i] =
+            (struct token_logprob){ids[i], logprob(logits[ids[i]], (double)max, log_sum), 0};
+    }
+    return 1 + n;
+}
+
 int sampler_logprobs(struct sampler *s, const float *logits, int32_t id, int k,
                      struct token_logprob *out)
 {

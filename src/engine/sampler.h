@@ -26,6 +26,10 @@ const float *sampler_masked(struct sampler *s, const float *logits, const uint32
 uint32_t *sampler_mask_words(struct sampler *s); /* (vocab_size + 31) / 32 words */
 int32_t sampler_draw(struct sampler *s, const struct sampler_row *row);
 
+/* Log-softmax of the raw logits: out[0] is `id`, the rest are ids[0..n) as given (rank 0). Returns
+ * 1 + n. */
+int sampler_logprobs_of(struct sampler *s, const float *logits, int32_t id, const int32_t *ids,
+                        int n, struct token_logprob *out);
 /* Log-softmax of the raw logits: out[0] is `id`, out[1..k] the k best, best first, ties by id.
  * Ranks count the entries that are at least as large, so the worst of equals. Returns the number of
  * entries, 1 + min(k, vocab_size). */

@@ -317,7 +317,12 @@ static void run_job(struct engine *en, const struct sample_job *job, struct samp
         };
         job->out->id = sampler_draw(s, &row);
     }
-    if (job->n_top >= 0) {
+    const struct sampling_params *p = &q->group->req->params;
+    if (job->draws && job->n_top >= 0 && p->n_logprob_token_ids > 0) {
+        job->out->n_top = sampler_logprobs_of(s, logits, job->out->id, p->logprob_token_ids,
+                                              p->n_logprob_token_ids, job->top);
+        job->out->top = job->top;
+    } else if (job->n_top >= 0) {
         job->out->n_top = sampler_logprobs(s, logits, job->out->id, job->n_top, job->top);
         job->out->top = job->top;
     }
@@ -357,7 +362,7 @@ static void add_job(struct engine *en, const struct sample_job *job)
 
 static void add_draw(struct engine *en, struct seq *q, const float *logits)
 {
-    int n_top = q->group->req->params.n_logprobs;
+    int n_top = sampling_params_n_top(&q->group->req->params);
     q->event = step_event_new(n_top);
     if (!q->event) { /* the token goes with the last event, and the sample ends: accept() */
         q->event = q->last_event;
@@ -436,6 +441,22 @@ static void sample(struct engine *en, const struct sched_plan *plan, const float
 
 /* ---- publish ---- */
 
+/* Whether the last tokens are one pattern, several times over. */
+static int repeats(const struct seq *q, const struct repetition_rule *r)
+{
+    for (int k = r->min_pattern > 0 ? r->min_pattern : 1; k <= r->max_pattern; k++) {
+        int64_t n = (int64_t)k * r->min_count;
+        if (n > q->n_out) {
+            return 0;
+        }
+        const int32_t *tail = q->out + q->n_out - n;
+        if (memcmp(tail, tail + k, (size_t)(n - k) * sizeof *tail) == 0) {
+            return 1; /* each token equals the one a pattern later */
+        }
+    }
+    return 0;
+}
+
 static enum finish_reason check_stop(const struct engine *en, const struct seq *q, int32_t id,
                                      int32_t *stop_id)
 {
@@ -451,8 +472,11 @@ static enum finish_reason check_stop(const struct engine *en, const struct seq *
             }
         }
     }
-    return q->n_out >= q->max_out ? FINISH_LENGTH
-                                  : FINISH_NONE; /* max_out also ends at max_model_len */
+    if (q->n_out >= q->max_out) { /* max_out also ends at max_model_len */
+        return FINISH_LENGTH;
+    }
+    return q->n_out >= p->min_tokens && repeats(q, &p->repetition) ? FINISH_REPETITION
+                                                                   : FINISH_NONE;
 }
 
 static void send_prompt_logprobs(struct engine *en, struct seq *q)

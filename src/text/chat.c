@@ -142,16 +142,9 @@ static int find_source(struct chat_template *c, const char *dir, const char *ove
     return r;
 }
 
-int chat_template_open(struct chat_template **out, const char *model_dir, const char *override,
-                       const struct tokenizer *t, struct err *e)
+/* c has its source, or r says why not. */
+static int finish_open(struct chat_template **out, struct chat_template *c, int r, struct err *e)
 {
-    struct chat_template *c = calloc(1, sizeof(*c));
-    *out = NULL;
-    if (!c) {
-        return err_set(e, ERR_NOMEM, "chat template: out of memory");
-    }
-    c->t = t;
-    int r = find_source(c, model_dir, override, e);
     if (!r) {
         r = jinja_parse(&c->jinja, c->source, strlen(c->source), "chat template", e);
     }
@@ -162,6 +155,34 @@ int chat_template_open(struct chat_template **out, const char *model_dir, const 
     c->wants_parts = jinja_walks_content(c->jinja);
     *out = c;
     return 0;
+}
+
+int chat_template_open(struct chat_template **out, const char *model_dir, const char *override,
+                       const struct tokenizer *t, struct err *e)
+{
+    struct chat_template *c = calloc(1, sizeof(*c));
+    *out = NULL;
+    if (!c) {
+        return err_set(e, ERR_NOMEM, "chat template: out of memory");
+    }
+    c->t = t;
+    return finish_open(out, c, find_source(c, model_dir, override, e), e);
+}
+
+int chat_template_compile(struct chat_template **out, const char *source, size_t n_bytes,
+                          const struct tokenizer *t, struct err *e)
+{
+    struct chat_template *c = calloc(1, sizeof(*c));
+    *out = NULL;
+    if (c) {
+        c->t = t;
+        c->source = strndup(source, n_bytes);
+    }
+    if (!c || !c->source) {
+        chat_template_close(c);
+        return err_set(e, ERR_NOMEM, "chat template: out of memory");
+    }
+    return finish_open(out, c, 0, e);
 }
 
 void chat_template_close(struct chat_template *c)

@@ -16,6 +16,9 @@ struct chat_template;
  * does not parse. */
 int chat_template_open(struct chat_template **out, const char *model_dir, const char *override,
                        const struct tokenizer *t, struct err *e);
+/* A template that a request brought: text only, never a path. */
+int chat_template_compile(struct chat_template **out, const char *source, size_t n_bytes,
+                          const struct tokenizer *t, struct err *e);
 void chat_template_close(struct chat_template *c);
 const char *chat_template_source(const struct chat_template *c); /* the Jinja text */
 int chat_template_is_fallback(const struct chat_template *c);    /* the model shipped none */
