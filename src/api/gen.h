@@ -174,6 +174,8 @@ int gen_set_ids(struct gen *g, struct gen_prompt *p, const int32_t *ids, size_t 
 /* As above from a JSON list; `field` is what errors name. */
 int gen_set_id_list(struct gen *g, struct gen_prompt *p, const struct json *list, const char *field,
                     struct api_error *e);
+/* A list of ids in the unparsed body is longer than the context: g->error says so. */
+int gen_is_hopeless(struct gen *g);
 /* Too many characters to fit whatever they are: refused before any tokenizing. */
 int gen_check_text(struct gen *g, const char *text, size_t n_bytes, struct api_error *e);
 void gen_write_usage(const struct gen *g, struct json_writer *w, const struct gen_sample *only,
