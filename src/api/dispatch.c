@@ -198,6 +198,8 @@ static int allows_all(const char *const *list, int n)
     return list_has(list, n, "*", 0);
 }
 
+/* As Starlette's middleware, but with credentials the origin is always named: to a browser that
+ * sends credentials "*" means nobody. */
 static void add_cors(struct server *s, struct http_exchange *x)
 {
     const struct server_options *o = &s->o;
@@ -219,8 +221,34 @@ static void add_cors(struct server *s, struct http_exchange *x)
 static void join(const char *const *list, int n, struct buf *out)
 {
     for (int i = 0; i < n; i++) {
-        buf_printf(out, "%s%s", i ? ", " : "", list[i]);
+        buf_printf(out, "%s%s", out->len ? ", " : "", list[i]);
     }
+}
+
+/* What any page may send without asking. */
+static const char *const safe_headers[] = {"Accept", "Accept-Language", "Content-Language",
+                                           "Content-Type"};
+#define N_SAFE ((int)(sizeof safe_headers / sizeof safe_headers[0]))
+
+/* Whether every name in "a, b, c" may be sent. */
+static int headers_allowed(const struct server_options *o, const char *names)
+{
+    char name[128];
+    while (*names) {
+        names += strspn(names, ", \t");
+        size_t n = strcspn(names, ", \t");
+        if (n >= sizeof name) {
+            return 0;
+        }
+        memcpy(name, names, n);
+        name[n] = 0;
+        names += n;
+        if (n > 0 && !list_has(safe_headers, N_SAFE, name, 1) &&
+            !list_has(o->allowed_headers, o->n_allowed_headers, name, 1)) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 /* OPTIONS with Origin and Access-Control-Request-Method; add_cors has been called. */
@@ -229,10 +257,6 @@ static void preflight(struct server *s, struct http_exchange *x)
     const struct server_options *o = &s->o;
     const char *method = http_header(x, "access-control-request-method");
     const char *headers = http_header(x, "access-control-request-headers");
-    const char *bad =
-        !list_has(o->allowed_origins, o->n_allowed_origins, http_header(x, "origin"), 0) ? "origin"
-        : !list_has(o->allowed_methods, o->n_allowed_methods, method, 0)                 ? "method"
-                                                                                         : NULL;
     struct buf b;
     buf_init(&b);
     if (allows_all(o->allowed_methods, o->n_allowed_methods)) {
@@ -243,7 +267,9 @@ static void preflight(struct server *s, struct http_exchange *x)
         http_add_header(x, "access-control-allow-methods", b.data ? b.data : "");
         buf_clear(&b);
     }
-    if (!allows_all(o->allowed_headers, o->n_allowed_headers)) {
+    int any_header = allows_all(o->allowed_headers, o->n_allowed_headers);
+    if (!any_header) {
+        join(safe_headers, N_SAFE, &b);
         join(o->allowed_headers, o->n_allowed_headers, &b);
         http_add_header(x, "access-control-allow-headers", b.data ? b.data : "");
     } else if (headers) {
@@ -251,8 +277,20 @@ static void preflight(struct server *s, struct http_exchange *x)
     }
     http_add_header(x, "access-control-max-age", "600");
     buf_clear(&b);
-    buf_printf(&b, bad ? "Disallowed CORS %s" : "OK", bad);
-    http_respond(x, bad ? 400 : 200, "text/plain; charset=utf-8", b.data ? b.data : "", b.len);
+    if (!list_has(o->allowed_origins, o->n_allowed_origins, http_header(x, "origin"), 0)) {
+        buf_puts(&b, "origin");
+    }
+    if (!list_has(o->allowed_methods, o->n_allowed_methods, method, 0)) {
+        buf_printf(&b, "%smethod", b.len ? ", " : "");
+    }
+    if (headers && !any_header && !headers_allowed(o, headers)) {
+        buf_printf(&b, "%sheaders", b.len ? ", " : "");
+    }
+    char text[64] = "OK";
+    if (b.len) {
+        snprintf(text, sizeof text, "Disallowed CORS %s", b.data);
+    }
+    http_respond(x, b.len ? 400 : 200, "text/plain; charset=utf-8", text, strlen(text));
     buf_fini(&b);
 }
 
@@ -382,6 +420,7 @@ static const struct route *admit(struct server *s, struct http_exchange *x)
     const char *method = http_method(x), *encoding = http_header(x, "content-encoding");
     int r = find_route(s, x);
     const struct route *route = r < server_n_routes ? &server_routes[r] : NULL;
+    http_set_tag(x, r + 1);
     add_cors(s, x);
     if (s->o.enable_request_id_headers) {
         char random[33];
@@ -474,7 +513,7 @@ static void on_response(void *ctx, struct http_exchange *x, int status)
 static void on_end(void *ctx, struct http_exchange *x)
 {
     struct server *s = ctx;
-    int route = find_route(s, x);
+    int route = http_tag(x) ? http_tag(x) - 1 : find_route(s, x);
     if (route < server_n_routes && (server_routes[route].flags & ROUTE_UNCOUNTED)) {
         return;
     }

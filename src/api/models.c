@@ -39,12 +39,12 @@ static void write_card(const struct server *s, const char *id, struct json_write
     json_w_object_end(w);
 }
 
-void models_handle(struct server *s, struct http_exchange *x)
+/* Nothing in it changes while the server runs, so it is written once. */
+void models_install(struct server *s)
 {
-    struct buf b;
     struct json_writer w;
-    buf_init(&b);
-    json_w_init(&w, &b);
+    buf_clear(&s->models_body);
+    json_w_init(&w, &s->models_body);
     json_w_object(&w);
     json_w_kstring(&w, "object", "list");
     json_w_key(&w, "data");
@@ -54,7 +54,12 @@ void models_handle(struct server *s, struct http_exchange *x)
     }
     json_w_array_end(&w);
     json_w_object_end(&w);
-    respond_json(x, 200, &b);
+}
+
+void models_handle(struct server *s, struct http_exchange *x)
+{
+    const struct buf *b = &s->models_body;
+    http_respond(x, b->failed ? 503 : 200, "application/json", b->data, b->len);
 }
 
 /* 200 only when a token can be produced: the model is there, the server isn't going down, and an
@@ -66,7 +71,9 @@ void health_handle(struct server *s, struct http_exchange *x)
         struct engine_stats st;
         engine_stats(s->model.engine, &st);
         uint64_t now = clock_now_ns();
-        if (st.n_running + st.n_waiting > 0 && now > st.last_step_ns &&
+        /* n_sequences counts what was handed over, also when the engine never looked at it. */
+        int has_work = s->n_sequences > 0 || st.n_running + st.n_waiting > 0;
+        if (has_work && now > st.last_step_ns &&
             now - st.last_step_ns > (uint64_t)s->o.stall_timeout_s * 1000000000u) {
             healthy = 0;
         }

@@ -32,6 +32,9 @@ void server_options_init(struct server_options *o)
 {
     memset(o, 0, sizeof *o);
     o->port = 8000;
+    o->uds_mode = -1;
+    o->max_log_len = -1;
+    o->max_headers = 256;
     o->response_role = "assistant";
     o->max_logprobs = 20;
     o->keep_alive_s = 5;
@@ -48,13 +51,21 @@ void server_options_init(struct server_options *o)
     o->stream_interval = 1;
 }
 
+static void watched_signals(sigset_t *set)
+{
+    static const int list[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+    sigemptyset(set);
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        sigaddset(set, list[i]);
+    }
+}
+
 void server_block_signals(void)
 {
     sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
+    watched_signals(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
 }
 
 static int signals_blocked(void)
@@ -87,6 +98,48 @@ static int copy_string(struct arena *a, const char **s)
     return 0;
 }
 
+/* ---- checks ---- */
+
+static int check_root_path(const char *path, struct err *e)
+{
+    if (!path || !*path) {
+        return 0;
+    }
+    int bad = path[0] != '/' || strstr(path, "//");
+    for (const unsigned char *p = (const unsigned char *)path; *p; p++) {
+        bad |= *p <= ' ' || *p == 0x7f || *p == '?' || *p == '#' || *p == '%';
+    }
+    return bad ? err_set(e, ERR_INVALID,
+                         "--root-path %s: expected a path as /a/b, without blanks, %%, ? and #", path)
+               : 0;
+}
+
+/* A key of no bytes would let everybody in who sends an empty one; whoever gave it (an unset
+ * variable, mostly) believes the server guarded. */
+static int check_keys(const struct server_options *o, struct err *e)
+{
+    for (int i = 0; i < o->n_api_keys; i++) {
+        if (!o->api_keys[i][0]) {
+            return err_set(e, ERR_INVALID, "--api-key: key number %d is empty", i + 1);
+        }
+    }
+    return 0;
+}
+
+static int check_tls(const struct server_options *o, struct err *e)
+{
+    const char *alone = o->ssl_keyfile            ? "ssl-keyfile"
+                        : o->ssl_keyfile_password ? "ssl-keyfile-password"
+                        : o->ssl_ca_certs         ? "ssl-ca-certs"
+                        : o->ssl_ciphers          ? "ssl-ciphers"
+                        : o->ssl_cert_reqs        ? "ssl-cert-reqs"
+                        : o->enable_ssl_refresh   ? "enable-ssl-refresh"
+                                                  : NULL;
+    return !o->ssl_certfile && alone
+               ? err_set(e, ERR_INVALID, "--%s has no meaning without --ssl-certfile", alone)
+               : 0;
+}
+
 static int copy_options(struct server *s, const struct server_options *o, struct err *e)
 {
     struct arena *a = &s->arena;
@@ -95,7 +148,14 @@ static int copy_options(struct server *s, const struct server_options *o, struct
     if (o->n_served_model_names < 1) {
         return err_set(e, ERR_INVALID, "a server needs at least one served model name");
     }
-    if (copy_string(a, &c->host) || copy_list(a, &c->served_model_names, c->n_served_model_names) ||
+    if (check_root_path(c->root_path, e) < 0 || check_keys(o, e) < 0 ||
+        check_tls(c, e) < 0) {
+        return ERR_INVALID;
+    }
+    if (copy_string(a, &c->uds) || copy_string(a, &c->ssl_certfile) ||
+        copy_string(a, &c->ssl_keyfile) || copy_string(a, &c->ssl_keyfile_password) ||
+        copy_string(a, &c->ssl_ca_certs) || copy_string(a, &c->ssl_ciphers) ||
+        copy_string(a, &c->host) || copy_list(a, &c->served_model_names, c->n_served_model_names) ||
         copy_string(a, &c->response_role) || copy_string(a, &c->root_path) ||
         copy_list(a, &c->disable_access_log_for, c->n_disable_access_log_for) ||
         copy_list(a, &c->allowed_origins, c->n_allowed_origins) ||
@@ -111,6 +171,12 @@ static int copy_options(struct server *s, const struct server_options *o, struct
         SHA256((const unsigned char *)o->api_keys[i], strlen(o->api_keys[i]), s->key_hashes[i]);
     }
     c->api_keys = NULL; /* only their hashes are kept */
+    s->tls = (struct tls_options){.certfile = c->ssl_certfile,
+                                  .keyfile = c->ssl_keyfile,
+                                  .keyfile_password = c->ssl_keyfile_password,
+                                  .ca_certs = c->ssl_ca_certs,
+                                  .ciphers = c->ssl_ciphers,
+                                  .cert_reqs = (enum tls_cert_reqs)c->ssl_cert_reqs};
     if (o->default_chat_template_kwargs) {
         const char *text = o->default_chat_template_kwargs;
         if (json_parse(&s->default_kwargs, text, strlen(text), JSON_DEPTH_DEFAULT, e) != 0) {
@@ -129,10 +195,9 @@ static int copy_options(struct server *s, const struct server_options *o, struct
 
 static void log_start(struct server *s)
 {
-    const char *host = s->o.host ? s->o.host : "0.0.0.0";
-    int ipv6 = strchr(host, ':') != NULL;
-    log_info(s->log, "Starting vLLM server on http://%s%s%s:%d", ipv6 ? "[" : "", host,
-             ipv6 ? "]" : "", server_port(s));
+    char url[512];
+    server_url(s, url, sizeof url);
+    log_info(s->log, "Starting vLLM server on %s", url);
     log_info(s->log, "Available routes are:");
     for (int i = 0; i < server_n_routes; i++) {
         if (!route_enabled(&s->o, &server_routes[i])) {
@@ -150,6 +215,18 @@ static void log_start(struct server *s)
     uvicorn_line(s, "Application startup complete.");
 }
 
+void server_url(const struct server *s, char *out, size_t size)
+{
+    const char *host = s->o.host && *s->o.host ? s->o.host : "0.0.0.0";
+    int ipv6 = strchr(host, ':') != NULL;
+    if (s->o.uds) {
+        snprintf(out, size, "unix:%s", s->o.uds);
+        return;
+    }
+    snprintf(out, size, "http%s://%s%s%s:%d", s->o.ssl_certfile ? "s" : "", ipv6 ? "[" : "", host,
+             ipv6 ? "]" : "", server_port(s));
+}
+
 static void install_model(struct server *s)
 {
     s->model = s->pending;
@@ -157,6 +234,7 @@ static void install_model(struct server *s)
     const char *id = s->model.numerics_id ? s->model.numerics_id : "";
     snprintf(s->fingerprint, sizeof s->fingerprint, "tern-%s-%08x", TERN_VERSION,
              (unsigned)hash64(id, strlen(id), 0));
+    models_install(s);
     s->ready = 1;
 }
 
@@ -281,7 +359,11 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
     struct signalfd_siginfo info;
     (void)what;
     while (read(fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        begin_stop(s, atomic_fetch_add(&s->stop_requested, 1) + 1);
+        if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) {
+            begin_stop(s, atomic_fetch_add(&s->stop_requested, 1) + 1);
+        } else if (info.ssi_signo == SIGHUP) {
+            http_server_reload_tls(s->http);
+        }
     }
 }
 
@@ -360,9 +442,7 @@ static int add_events(struct server *s, struct err *e)
     }
     if (signals_blocked()) {
         sigset_t set;
-        sigemptyset(&set);
-        sigaddset(&set, SIGTERM);
-        sigaddset(&set, SIGINT);
+        watched_signals(&set);
         s->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
         s->ev_signal = s->signal_fd >= 0
                            ? event_new(s->base, s->signal_fd, EV_READ | EV_PERSIST, on_signal, s)
@@ -385,6 +465,7 @@ int server_open(struct server **out, const struct server_options *o, struct err 
     s->control_fd = s->signal_fd = -1;
     arena_init(&s->arena, 0);
     arena_init(&s->model_arena, 0);
+    buf_init(&s->models_body);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->cond, NULL);
     s->log_default = (struct log){.level = LOG_INFO, .fd = 2};
@@ -401,6 +482,12 @@ int server_open(struct server **out, const struct server_options *o, struct err 
     }
     struct http_options h = {.host = s->o.host,
                              .port = o->port,
+                             .uds = s->o.uds,
+                             .uds_mode = o->uds_mode,
+                             .tls = s->o.ssl_certfile ? &s->tls : NULL,
+                             .tls_refresh = o->enable_ssl_refresh,
+                             .max_headers = o->max_headers,
+                             .log = s->log,
                              .max_body_bytes = o->max_body_bytes,
                              .max_header_bytes = o->max_header_bytes,
                              .max_connections = o->max_connections,
@@ -444,6 +531,17 @@ static void join_threads(struct server *s)
         pthread_join(s->worker, NULL);
         s->worker_started = 0;
     }
+}
+
+int server_stopped_early(struct server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (!s->finished && !s->installed) {
+        pthread_cond_wait(&s->cond, &s->lock);
+    }
+    int early = !s->installed;
+    pthread_mutex_unlock(&s->lock);
+    return early;
 }
 
 int server_wait(struct server *s)
@@ -498,6 +596,7 @@ void server_close(struct server *s)
     mq_free(s->worked);
     mq_free(s->to_worker);
     structured_close(s->structured);
+    buf_fini(&s->models_body);
     json_free(s->default_kwargs);
     pthread_cond_destroy(&s->cond);
     pthread_mutex_destroy(&s->lock);

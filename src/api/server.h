@@ -38,6 +38,12 @@ struct server_generation_defaults {
 struct server_options {
     const char *host; /* NULL: 0.0.0.0 */
     int port;         /* 0: any free one, see server_port */
+    const char *uds;  /* a unix socket's path, instead of host and port; or NULL */
+    int uds_mode;     /* its permission bits; -1: what umask leaves */
+    /* TLS when ssl_certfile is given; names as on the command line */
+    const char *ssl_certfile, *ssl_keyfile, *ssl_keyfile_password, *ssl_ca_certs, *ssl_ciphers;
+    int ssl_cert_reqs;      /* 0 none, 1 optional, 2 required */
+    int enable_ssl_refresh; /* load the files again when they change */
     const char *const
         *served_model_names; /* the first is echoed in responses and metrics; at least one */
     int n_served_model_names;
@@ -53,7 +59,9 @@ struct server_options {
     int dev_mode;                       /* routes that reset caches and tell the configuration */
     int enable_tokenizer_info_endpoint; /* /tokenizer_info */
     int disable_docs;                   /* no /openapi.json */
-    int max_logprobs;                   /* 20; -1: no limit */
+    int enable_log_outputs, enable_log_deltas;
+    int max_log_len; /* characters of a prompt or an answer in the log; -1: all */
+    int max_logprobs; /* 20; -1: no limit */
     struct server_generation_defaults generation;
     const char
         *default_chat_template_kwargs; /* JSON object text, or NULL; checked by server_open */
@@ -77,8 +85,11 @@ struct server_options {
     size_t
         max_header_bytes; /* 64 KiB for all header fields: 431 beyond; the URL alone: 8 KiB, 414 */
     int max_connections;  /* 4096; more are closed at once */
+    int max_headers;      /* 256 fields: 431 beyond */
     int json_depth;       /* 64 */
     int max_num_queued_reqs; /* 0: no cap; else 503 when this many sequences are in flight */
+    int64_t max_num_queued_tokens; /* 0: no cap; else 503 when the prompts that wait for their first
+                                      token have this many tokens */
     int max_prompts;         /* 1024 prompts in one completion request */
     int max_n;               /* 16384 */
     int max_stop_strings;    /* 4 */
@@ -107,17 +118,21 @@ struct server_model {
     const char *numerics_id;                 /* goes into system_fingerprint; may be NULL */
     const struct server_label *cache_labels; /* for vllm:cache_config_info */
     int n_cache_labels;
+    uint64_t weight_bytes; /* of the loaded model, for the metrics */
 };
 
 struct server;
-/* Blocks SIGTERM and SIGINT in the calling thread and thus in every thread created afterwards, so
- * that they reach the net loop's signalfd. Call it before any other thread exists. Without it
- * server_wait ends on server_stop only. */
+/* Blocks SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 in the calling thread and thus in every
+ * thread created afterwards, so that they reach the net loop's signalfd, and ignores SIGPIPE (a log
+ * nobody reads any more). Call it before any other thread exists. Without it server_wait ends on
+ * server_stop only. SIGHUP loads the TLS files again; the USR signals do nothing. */
 void server_block_signals(void);
 /* Binds and listens at once and starts the net thread. ERR_BUSY "address already in use" when the
  * port is taken. */
 int server_open(struct server **out, const struct server_options *o, struct err *e);
-int server_port(const struct server *s); /* the bound port */
+/* "https://[::1]:8000", "unix:/run/tern.sock" */
+void server_url(const struct server *s, char *out, size_t size);
+int server_port(const struct server *s); /* the bound port; 0 with a unix socket */
 /* Connects the engine, logs "Starting vLLM server on http://…", the routes and the uvicorn-like
  * start-up lines. */
 void server_set_ready(struct server *s, const struct server_model *m);
@@ -126,6 +141,9 @@ void server_set_ready(struct server *s, const struct server_model *m);
  * them. A second signal skips the waiting. Returns 0; or ERR_CANCELED when the server was told to
  * stop before it was ready. */
 int server_wait(struct server *s);
+/* Blocks until the server is ready (0) or was stopped before that (1): for a command whose loading
+ * can't be interrupted otherwise. */
+int server_stopped_early(struct server *s);
 void server_stop(struct server *s); /* as if SIGTERM had come; a second call forces */
 int server_stop_requested(
     const struct server *s); /* a signal or server_stop came; for commands that still load */

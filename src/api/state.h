@@ -58,6 +58,7 @@ struct server {
     struct server_options o;
     struct json *default_kwargs; /* immutable */
     unsigned char (*key_hashes)[32];
+    struct tls_options tls;
     struct log log_default;
     const struct log *log;
 
@@ -73,12 +74,14 @@ struct server {
     struct structured *structured; /* with the model; has its own lock */
     int ready;
     int64_t created; /* of the model cards */
+    struct buf models_body; /* what /v1/models answers */
     char fingerprint[64];
 
     struct gen *gens; /* all that are not freed */
     int n_gens;
     int n_sequences;      /* samples in the engine */
     int n_load;           /* generation requests with a client */
+    int64_t n_queued_tokens; /* of prompts that wait for their first token */
     int stopping;         /* 1: draining, 2: forced */
     int aborted;          /* the engine was told to end everything */
     uint64_t deadline_ns; /* of the stage the shutdown is in */
@@ -131,6 +134,7 @@ void invocations_handle(struct server *s, struct http_exchange *x);
 void tokenize_handle(struct server *s, struct http_exchange *x);
 void detokenize_handle(struct server *s, struct http_exchange *x);
 void models_handle(struct server *s, struct http_exchange *x);
+void models_install(struct server *s); /* once the model is known */
 void health_handle(struct server *s, struct http_exchange *x);
 void version_handle(struct server *s, struct http_exchange *x);
 void load_handle(struct server *s, struct http_exchange *x);

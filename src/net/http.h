@@ -15,11 +15,13 @@
 
 #include "base/err.h"
 #include "net/request.h"
+#include "net/tls.h"
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
 
 struct event_base;
+struct log;
 struct http_server;
 struct http_exchange;
 
@@ -38,19 +40,29 @@ struct http_callbacks {
                    struct http_exchange *x); /* response complete or client gone; may be NULL */
 };
 
+/* Strings are borrowed for the server's life, except host and uds. */
 struct http_options {
     const char *host;
     int port;
+    const char *uds; /* listen on this path instead of host and port; or NULL */
+    int uds_mode;    /* its permission bits, -1: what umask leaves */
+    const struct tls_options *tls; /* NULL: plain HTTP */
+    int tls_refresh;               /* load the files again when they change */
     size_t max_body_bytes, max_header_bytes;
+    int max_headers; /* fields of a request */
     int max_connections;
     int keep_alive_s, read_timeout_s, write_timeout_s;
     struct http_callbacks callbacks;
+    const struct log *log; /* NULL: default */
 };
 
 /* ERR_BUSY when the address is in use. The socket listens when this returns. */
 int http_server_new(struct http_server **out, struct event_base *base, const struct http_options *o,
                     struct err *e);
-int http_server_port(const struct http_server *s);
+int http_server_port(const struct http_server *s); /* 0 with a unix socket */
+/* Loads certificate and key again, for connections to come; logs what came of it. Without TLS
+ * nothing happens. */
+void http_server_reload_tls(struct http_server *s);
 int http_server_n_connections(const struct http_server *s);
 int http_server_is_busy(
     const struct http_server *s); /* a response is due, or bytes of one wait to be sent */
@@ -75,6 +87,9 @@ http_started_ns(const struct http_exchange *x); /* clock_now_ns when the head wa
 uint64_t http_request_bytes(const struct http_exchange *x);  /* body */
 uint64_t http_response_bytes(const struct http_exchange *x); /* body written so far */
 int http_status(const struct http_exchange *x);              /* of the response, 0 before */
+/* A number of the user's, 0 at first; kept until on_end. */
+void http_set_tag(struct http_exchange *x, int tag);
+int http_tag(const struct http_exchange *x);
 
 /* Who is told that the client went away before the response ended, at most once, never from inside
  * a call of the functions below. */
@@ -83,6 +98,7 @@ void http_on_gone(struct http_exchange *x, void (*gone)(void *user), void *user)
  * above it. */
 void http_on_drain(struct http_exchange *x, void (*drain)(void *user), void *user);
 
+/* The functions that answer forget the request: its strings are gone when they return. */
 void http_add_header(struct http_exchange *x, const char *name,
                      const char *value); /* CR and LF are dropped */
 /* content_type NULL: none. */
@@ -95,6 +111,7 @@ void http_stream_end(struct http_exchange *x);
 void http_abort(
     struct http_exchange *x); /* cut the connection: a streamed response that can't be finished */
 #define HTTP_STREAM_HIGH_BYTES (64 * 1024)
+#define HTTP_INPUT_BYTES       65536 /* one read */
 size_t http_stream_backlog(const struct http_exchange *x); /* bytes the socket has not taken yet */
 
 const char *http_reason(int status); /* "Not Found" */

@@ -4,6 +4,7 @@
  * read differently is how requests are smuggled, so anything doubtful ends the connection. */
 #include "net/request.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -56,16 +57,31 @@ static int head_append(struct http_request *r, const char *at, size_t n)
     return r->head.failed ? refuse(r, 503, "out of memory") : 0;
 }
 
+static int grow_fields(struct http_request *r)
+{
+    int cap = r->fields_cap ? 2 * r->fields_cap : 16;
+    struct http_field *more = realloc(r->fields, (size_t)cap * sizeof *more);
+    if (!more) {
+        return -1;
+    }
+    r->fields = more;
+    r->fields_cap = cap;
+    return 0;
+}
+
 static int on_header_field(llhttp_t *p, const char *at, size_t n)
 {
     struct http_request *r = self(p);
     if (!r->in_name) {
-        if (r->n_headers == HTTP_MAX_HEADERS) {
+        if (r->n_headers >= r->limits.max_headers) {
             return refuse(r, 431, "too many header fields");
+        }
+        if (r->n_headers == r->fields_cap && grow_fields(r) != 0) {
+            return refuse(r, 503, "out of memory");
         }
         r->in_name = 1;
         r->in_value = 0;
-        r->name_at[r->n_headers] = (uint32_t)r->head.len;
+        r->fields[r->n_headers].name_at = (uint32_t)r->head.len;
     }
     return head_append(r, at, n);
 }
@@ -79,7 +95,7 @@ static int on_header_field_complete(llhttp_t *p)
     int rc = head_append(r, "", 1);
     r->in_name = 0;
     r->in_value = 1;
-    r->value_at[r->n_headers] = (uint32_t)r->head.len;
+    r->fields[r->n_headers].value_at = (uint32_t)r->head.len;
     return rc;
 }
 
@@ -98,7 +114,7 @@ static int on_header_value_complete(llhttp_t *p)
     int rc = head_append(r, "", 1);
     if (rc == 0) {
         if (r->in_trailer) { /* trailers are read, counted and dropped */
-            r->head.len = r->name_at[r->n_headers];
+            r->head.len = r->fields[r->n_headers].name_at;
         } else {
             r->n_headers++;
         }
@@ -161,7 +177,7 @@ static int on_headers_complete(llhttp_t *p)
     }
     int n_hosts = 0;
     for (int i = 0; i < r->n_headers; i++) {
-        n_hosts += strcasecmp(r->head.data + r->name_at[i], "host") == 0;
+        n_hosts += strcasecmp(r->head.data + r->fields[i].name_at, "host") == 0;
     }
     if (n_hosts > 1 || (n_hosts == 0 && p->http_minor == 1)) {
         refuse(r, 400, "exactly one Host header is needed");
@@ -260,6 +276,8 @@ void http_request_fini(struct http_request *r)
     buf_fini(&r->path);
     buf_fini(&r->head);
     buf_fini(&r->body);
+    free(r->fields);
+    r->fields = NULL;
 }
 
 void http_request_next(struct http_request *r)
@@ -268,6 +286,15 @@ void http_request_next(struct http_request *r)
     if (r->body.cap > 65536) {
         buf_fini(&r->body);
         buf_init(&r->body);
+    }
+    if (r->head.cap > 4096) {
+        buf_fini(&r->head);
+        buf_init(&r->head);
+    }
+    if (r->fields_cap > 64) {
+        free(r->fields);
+        r->fields = NULL;
+        r->fields_cap = 0;
     }
     buf_clear(&r->url);
     buf_clear(&r->path);
@@ -366,8 +393,8 @@ size_t http_request_feed(struct http_request *r, const char *data, size_t n)
 const char *http_request_header(const struct http_request *r, const char *name)
 {
     for (int i = 0; i < r->n_headers; i++) {
-        if (strcasecmp(r->head.data + r->name_at[i], name) == 0) {
-            return r->head.data + r->value_at[i];
+        if (strcasecmp(r->head.data + r->fields[i].name_at, name) == 0) {
+            return r->head.data + r->fields[i].value_at;
         }
     }
     return NULL;

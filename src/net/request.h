@@ -14,11 +14,11 @@
 #include <stdint.h>
 
 #define HTTP_MAX_URL_BYTES 8192
-#define HTTP_MAX_HEADERS   256
 
 struct http_request_limits {
     size_t max_header_bytes; /* all header fields together */
     size_t max_body_bytes;
+    int max_headers; /* fields */
 };
 
 enum http_request_state {
@@ -39,9 +39,10 @@ struct http_request {
     struct buf path;                    /* without query, percent-decoded, absolute form reduced */
     const char *query;                  /* "" when there is none; points into url */
     struct buf head;                    /* name NUL value NUL … */
-    uint32_t name_at[HTTP_MAX_HEADERS]; /* offsets into head */
-    uint32_t value_at[HTTP_MAX_HEADERS];
-    int n_headers;
+    struct http_field {
+        uint32_t name_at, value_at; /* offsets into head */
+    } *fields;
+    int n_headers, fields_cap;
     int in_name, in_value, in_trailer;
     int line_bytes; /* of the head line that is coming in; 0 at its start, -1 before the request
                        line */

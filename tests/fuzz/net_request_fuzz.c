@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 /* What was understood, as text. */
 static void read_all(const uint8_t *data, size_t n_bytes, size_t step, struct buf *out)
 {
-    static const struct http_request_limits limits = {1024, 2048};
+    static const struct http_request_limits limits = {1024, 2048, 64};
     struct http_request r;
     size_t at = 0;
     http_request_init(&r, &limits);
@@ -28,8 +28,8 @@ static void read_all(const uint8_t *data, size_t n_bytes, size_t step, struct bu
                        r.path.data ? r.path.data : "", r.query, r.keep_alive, r.body.len);
             buf_append(out, r.body.data ? r.body.data : "", r.body.len);
             for (int i = 0; i < r.n_headers; i++) {
-                buf_printf(out, "\n%s: %s", r.head.data + r.name_at[i],
-                           r.head.data + r.value_at[i]);
+                buf_printf(out, "\n%s: %s", r.head.data + r.fields[i].name_at,
+                           r.head.data + r.fields[i].value_at);
             }
             buf_putc(out, '\n');
             http_request_next(&r);

@@ -128,6 +128,7 @@ static void open_rig(struct rig *r, int keep_alive_s, int read_s, int write_s, i
     struct http_options o = {.host = "127.0.0.1",
                              .max_body_bytes = 1 << 20,
                              .max_header_bytes = 8192,
+                             .max_headers = 256,
                              .max_connections = max_connections,
                              .keep_alive_s = keep_alive_s,
                              .read_timeout_s = read_s,

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-static const struct http_request_limits limits = {4096, 1000};
+static const struct http_request_limits limits = {4096, 1000, 256};
 
 /* Feeds text in pieces of `step` bytes; returns the bytes used. */
 static size_t feed(struct http_request *r, const char *text, size_t n, size_t step)
