@@ -110,7 +110,8 @@ static int check_root_path(const char *path, struct err *e)
         bad |= *p <= ' ' || *p == 0x7f || *p == '?' || *p == '#' || *p == '%';
     }
     return bad ? err_set(e, ERR_INVALID,
-                         "--root-path %s: expected a path as /a/b, without blanks, %%, ? and #", path)
+                         "--root-path %s: expected a path as /a/b, without blanks, %%, ? and #",
+                         path)
                : 0;
 }
 
@@ -148,8 +149,7 @@ static int copy_options(struct server *s, const struct server_options *o, struct
     if (o->n_served_model_names < 1) {
         return err_set(e, ERR_INVALID, "a server needs at least one served model name");
     }
-    if (check_root_path(c->root_path, e) < 0 || check_keys(o, e) < 0 ||
-        check_tls(c, e) < 0) {
+    if (check_root_path(c->root_path, e) < 0 || check_keys(o, e) < 0 || check_tls(c, e) < 0) {
         return ERR_INVALID;
     }
     if (copy_string(a, &c->uds) || copy_string(a, &c->ssl_certfile) ||

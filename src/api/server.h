@@ -60,7 +60,7 @@ struct server_options {
     int enable_tokenizer_info_endpoint; /* /tokenizer_info */
     int disable_docs;                   /* no /openapi.json */
     int enable_log_outputs, enable_log_deltas;
-    int max_log_len; /* characters of a prompt or an answer in the log; -1: all */
+    int max_log_len;  /* characters of a prompt or an answer in the log; -1: all */
     int max_logprobs; /* 20; -1: no limit */
     struct server_generation_defaults generation;
     const char
@@ -87,14 +87,14 @@ struct server_options {
     int max_connections;  /* 4096; more are closed at once */
     int max_headers;      /* 256 fields: 431 beyond */
     int json_depth;       /* 64 */
-    int max_num_queued_reqs; /* 0: no cap; else 503 when this many sequences are in flight */
+    int max_num_queued_reqs;       /* 0: no cap; else 503 when this many sequences are in flight */
     int64_t max_num_queued_tokens; /* 0: no cap; else 503 when the prompts that wait for their first
                                       token have this many tokens */
-    int max_prompts;         /* 1024 prompts in one completion request */
-    int max_n;               /* 16384 */
-    int max_stop_strings;    /* 4 */
-    int stream_interval;     /* 1 */
-    const struct log *log;   /* borrowed for the server's life; NULL: default */
+    int max_prompts;               /* 1024 prompts in one completion request */
+    int max_n;                     /* 16384 */
+    int max_stop_strings;          /* 4 */
+    int stream_interval;           /* 1 */
+    const struct log *log;         /* borrowed for the server's life; NULL: default */
 };
 void server_options_init(struct server_options *o);
 

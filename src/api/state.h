@@ -73,18 +73,18 @@ struct server {
     struct server_model model;     /* immutable once ready */
     struct structured *structured; /* with the model; has its own lock */
     int ready;
-    int64_t created; /* of the model cards */
+    int64_t created;        /* of the model cards */
     struct buf models_body; /* what /v1/models answers */
     char fingerprint[64];
 
     struct gen *gens; /* all that are not freed */
     int n_gens;
-    int n_sequences;      /* samples in the engine */
-    int n_load;           /* generation requests with a client */
+    int n_sequences;         /* samples in the engine */
+    int n_load;              /* generation requests with a client */
     int64_t n_queued_tokens; /* of prompts that wait for their first token */
-    int stopping;         /* 1: draining, 2: forced */
-    int aborted;          /* the engine was told to end everything */
-    uint64_t deadline_ns; /* of the stage the shutdown is in */
+    int stopping;            /* 1: draining, 2: forced */
+    int aborted;             /* the engine was told to end everything */
+    uint64_t deadline_ns;    /* of the stage the shutdown is in */
     struct metrics metrics;
     struct {
         char name[64];

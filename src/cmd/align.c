@@ -225,7 +225,7 @@ int cmd_align(int argc, char **argv)
         err_set(&e, ERR_NOMEM, "out of memory");
         rc = args_fail(command, &e);
     } else if (rc < 0) {
-        args_log(&o, a.log_level, NULL, &s.log);
+        args_log(&o, &a, NULL, &s.log);
         if (run(&s, &own, c, &e) < 0) {
             rc = args_fail(command, &e);
         } else {

@@ -3,6 +3,7 @@
 #include "cmd/args.h"
 #include "cmd/args_words.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -244,6 +245,13 @@ static const struct opt engine_rows[] = {
      .env = "VLLM_LOGGING_LEVEL",
      .choices = "debug|info|warning|warn|error|critical|trace",
      .help = "Least important lines to print."},
+    {.name = "log-format",
+     .type = OPT_STRING,
+     .offset = ENGINE(log_format),
+     .group = G_LOG,
+     .def = "text",
+     .choices = "text|json",
+     .help = "Lines as vLLM prints them, or one JSON object a line."},
 
     {.name = "tensor-parallel-size",
      .others = "-tp --tp",
@@ -617,11 +625,6 @@ static const struct opt engine_rows[] = {
      .group = G_REFUSED,
      .flags = OPT_REFUSED,
      .note = NOTE_TRACE},
-    {.name = "max-num-queued-tokens",
-     .type = OPT_SIZE,
-     .group = G_REFUSED,
-     .flags = OPT_REFUSED,
-     .note = "use --max-num-queued-reqs"},
 };
 
 struct opt_table args_engine_table(struct args_engine *a)
@@ -670,8 +673,9 @@ int args_model(const struct opts *o, const char *command, struct args_engine *a,
     return -1;
 }
 
-int args_log(const struct opts *o, const char *level_name, const char *prefix, struct log *log)
+int args_log(const struct opts *o, const struct args_engine *a, const char *prefix, struct log *log)
 {
+    const char *level_name = a->log_level, *config = getenv("VLLM_LOGGING_CONFIG_PATH");
     enum log_level level = LOG_INFO;
     if (strcasecmp(level_name, "trace") == 0) {
         level = LOG_DEBUG;
@@ -680,7 +684,14 @@ int args_log(const struct opts *o, const char *level_name, const char *prefix, s
     } else if (log_level_parse(level_name, &level) < 0) {
         return ERR_INVALID;
     }
-    *log = (struct log){.level = level, .fd = STDERR_FILENO, .json = 0, .prefix = prefix};
+    *log = (struct log){.level = level,
+                        .fd = STDERR_FILENO,
+                        .json = strcmp(a->log_format, "json") == 0,
+                        .prefix = prefix};
+    if (config && *config) {
+        log_warning(log, "VLLM_LOGGING_CONFIG_PATH is ignored: it configures Python's logging; see "
+                         "--log-level and --log-format");
+    }
     for (int i = 0; i < o->warnings.n; i++) {
         log_warning(log, "%s", o->warnings.v[i]);
     }

@@ -31,12 +31,17 @@ struct args_engine {
     const char *cpu_mask, *threads_bind;
     int64_t threads, reserved_cpus;
     /* log */
-    const char *log_level;
+    const char *log_level, *log_format;
     int64_t ignored_one; /* where the only allowed value (1) of unsupported degrees goes */
     const char *ignored_text;
 };
 
 struct args_server {
+    const char *uds, *uds_mode, *ssl_certfile, *ssl_keyfile, *ssl_keyfile_password, *ssl_ca_certs,
+        *ssl_ciphers;
+    int64_t ssl_cert_reqs, max_headers, json_depth, max_connections, read_timeout_s,
+        write_timeout_s, stall_timeout_s, max_num_queued_tokens, max_log_len;
+    int enable_ssl_refresh, enable_log_outputs, enable_log_deltas;
     const char *host, *uvicorn_log_level, *root_path, *response_role, *default_chat_template_kwargs;
     const char *disable_access_log_for_endpoints, *allowed_origins, *allowed_methods,
         *allowed_headers;
@@ -70,9 +75,10 @@ int args_parse(struct opts *o, const char *command, int argc, char **argv);
 /* The model directory: the one positional word, else --model. Returns -1 to go on, else the exit
  * code. */
 int args_model(const struct opts *o, const char *command, struct args_engine *a, int max_words);
-/* Log from --log-level (or VLLM_LOGGING_LEVEL); prefix is borrowed. Then the warnings of the parser
- * go to it. */
-int args_log(const struct opts *o, const char *level_name, const char *prefix, struct log *log);
+/* Log from --log-level (or VLLM_LOGGING_LEVEL) and --log-format; prefix is borrowed. Then the
+ * warnings of the parser go to it. */
+int args_log(const struct opts *o, const struct args_engine *a, const char *prefix,
+             struct log *log);
 /* Writes a fault as the program's last word: "tern serve: error: …". Returns the exit code 1. */
 int args_fail(const char *command, const struct err *e);
 

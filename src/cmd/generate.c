@@ -525,7 +525,7 @@ int cmd_generate(int argc, char **argv)
     int rc = args_parse(&o, command, argc, argv);
     rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
     if (rc < 0) {
-        args_log(&o, a.log_level, NULL, &s.log);
+        args_log(&o, &a, NULL, &s.log);
         if (s.log.level == LOG_INFO && !opts_source(&o, "log-level")) {
             s.log.level = LOG_WARNING; /* stdout and stderr belong to the text and the speeds */
         }

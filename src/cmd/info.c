@@ -99,7 +99,7 @@ int cmd_info(int argc, char **argv)
     int rc = args_parse(&o, command, argc, argv);
     rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
     if (rc < 0) {
-        args_log(&o, a.log_level, NULL, &s.log);
+        args_log(&o, &a, NULL, &s.log);
         rc = setup_cpu(&s, &e) < 0 || setup_files(&s, &e) < 0 ? args_fail(command, &e) : 0;
         if (rc == 0) {
             const char *why = setup_plan(&s, &refusal) < 0 ? refusal.text : NULL;

@@ -11,6 +11,7 @@
 #include "cmd/cmd.h"
 #include "cmd/setup.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,22 +58,72 @@ static int read_list(struct arena *a, const char *flag, const char *text, const 
     return rc < 0 ? err_prefix(e, "--%s", flag) : 0;
 }
 
+/* What belongs to sockets: where to listen, TLS, limits, times. */
+static int fill_guards(struct server_options *so, const struct args_server *v, struct err *e)
+{
+    char *end = NULL;
+    so->host = v->host;
+    so->port = (int)v->port;
+    so->uds = v->uds && *v->uds ? v->uds : NULL;
+    if (v->uds_mode) {
+        long mode = strtol(v->uds_mode, &end, 8);
+        if (!*v->uds_mode || *end || mode < 0 || mode > 0777) {
+            return err_set(e, ERR_INVALID, "--uds-mode %s: expected octal permissions such as 660",
+                           v->uds_mode);
+        }
+        so->uds_mode = (int)mode;
+    }
+    so->ssl_certfile = v->ssl_certfile;
+    so->ssl_keyfile = v->ssl_keyfile;
+    so->ssl_keyfile_password = v->ssl_keyfile_password;
+    so->ssl_ca_certs = v->ssl_ca_certs;
+    so->ssl_ciphers = v->ssl_ciphers;
+    so->ssl_cert_reqs = (int)v->ssl_cert_reqs;
+    so->enable_ssl_refresh = v->enable_ssl_refresh;
+    so->root_path = v->root_path;
+    so->keep_alive_s = (int)v->keep_alive_s;
+    so->read_timeout_s = (int)v->read_timeout_s;
+    so->write_timeout_s = (int)v->write_timeout_s;
+    so->stall_timeout_s = (int)v->stall_timeout_s;
+    so->shutdown_timeout_s = (int)v->shutdown_timeout_s;
+    so->max_body_bytes = (size_t)v->max_body_bytes;
+    if (v->max_header_bytes > 0) {
+        so->max_header_bytes = (size_t)v->max_header_bytes;
+    }
+    so->max_headers = (int)v->max_headers;
+    so->json_depth = (int)v->json_depth;
+    so->max_connections = (int)v->max_connections;
+    so->max_num_queued_reqs = (int)v->max_num_queued_reqs;
+    so->max_num_queued_tokens = v->max_num_queued_tokens;
+    if (v->enable_log_outputs && !v->enable_log_requests) {
+        return err_set(e, ERR_INVALID, "--enable-log-outputs needs --enable-log-requests");
+    }
+    if (v->enable_log_deltas && !v->enable_log_outputs) {
+        return err_set(e, ERR_INVALID, "--enable-log-deltas needs --enable-log-outputs");
+    }
+    return 0;
+}
+
 static int fill_options(struct server_options *so, const struct setup *s,
                         const struct args_server *v, struct lists *l, struct err *e)
 {
     server_options_init(so);
-    so->host = v->host;
-    so->port = (int)v->port;
+    int rc = fill_guards(so, v, e);
+    if (rc < 0) {
+        return rc;
+    }
     so->api_keys = v->api_keys.v;
     so->n_api_keys = v->api_keys.n;
     so->response_role = v->response_role;
-    so->root_path = v->root_path;
     so->enable_request_id_headers = v->enable_request_id_headers;
     so->enable_prompt_tokens_details = v->enable_prompt_tokens_details;
     so->enable_force_include_usage = v->enable_force_include_usage;
     so->enable_server_load_tracking = v->enable_server_load_tracking;
     so->return_tokens_as_token_ids = v->return_tokens_as_token_ids;
     so->enable_log_requests = v->enable_log_requests;
+    so->enable_log_outputs = v->enable_log_outputs;
+    so->enable_log_deltas = v->enable_log_deltas;
+    so->max_log_len = (int)v->max_log_len;
     so->dev_mode = v->dev_mode;
     so->enable_tokenizer_info_endpoint = v->enable_tokenizer_info_endpoint;
     so->trust_request_chat_template = v->trust_request_chat_template;
@@ -84,13 +135,6 @@ static int fill_options(struct server_options *so, const struct setup *s,
                              strcasecmp(v->uvicorn_log_level, "error") == 0 ||
                              strcasecmp(v->uvicorn_log_level, "critical") == 0;
     so->allow_credentials = v->allow_credentials;
-    so->keep_alive_s = (int)v->keep_alive_s;
-    so->shutdown_timeout_s = (int)v->shutdown_timeout_s;
-    so->max_body_bytes = (size_t)v->max_body_bytes;
-    if (v->max_header_bytes > 0) {
-        so->max_header_bytes = (size_t)v->max_header_bytes;
-    }
-    so->max_num_queued_reqs = (int)v->max_num_queued_reqs;
     so->max_prompts = (int)v->max_prompts;
     so->max_n = (int)v->max_n;
     so->max_stop_strings = (int)v->max_stop_strings;
@@ -100,8 +144,8 @@ static int fill_options(struct server_options *so, const struct setup *s,
     so->allowed_methods = l->methods;
     so->allowed_headers = l->headers;
     so->disable_access_log_for = l->quiet_paths;
-    int rc = read_list(&l->arena, "allowed-origins", v->allowed_origins, l->origins,
-                       &so->n_allowed_origins, e);
+    rc = read_list(&l->arena, "allowed-origins", v->allowed_origins, l->origins,
+                   &so->n_allowed_origins, e);
     rc = rc < 0 ? rc
                 : read_list(&l->arena, "allowed-methods", v->allowed_methods, l->methods,
                             &so->n_allowed_methods, e);
@@ -209,6 +253,44 @@ static void throughput_stop(struct throughput *t)
     }
 }
 
+/* ---- a signal while the model loads ---- */
+
+/* Loading reads files and packs weights for as long as that takes; nothing needs to be put in
+ * order when it is cut short. So a thread waits beside it, and ends the process as soon as the
+ * server has been told to stop. */
+struct early_stop {
+    struct server *server;
+    const struct log *log;
+    atomic_int is_over; /* loading is done or has failed: the command ends as it likes */
+    pthread_t thread;
+    int started;
+};
+
+static void *early_stop_main(void *arg)
+{
+    struct early_stop *x = arg;
+    if (server_stopped_early(x->server) && !atomic_load(&x->is_over)) {
+        log_info(x->log, "Stopped while the model was loading.");
+        _exit(0);
+    }
+    return NULL;
+}
+
+static void early_stop_start(struct early_stop *x)
+{
+    x->started = pthread_create(&x->thread, NULL, early_stop_main, x) == 0;
+}
+
+static void early_stop_end(struct early_stop *x)
+{
+    atomic_store(&x->is_over, 1);
+    if (x->started) {
+        server_stop(
+            x->server); /* no effect when it has ended; else nothing would wake the thread */
+        pthread_join(x->thread, NULL);
+    }
+}
+
 /* ---- start-up ---- */
 
 static void log_banner(const struct setup *s, const struct opts *o)
@@ -216,7 +298,7 @@ static void log_banner(const struct setup *s, const struct opts *o)
     const struct args_engine *a = s->a;
     struct buf b;
     buf_init(&b);
-    opts_describe(o, "api-key", &b);
+    opts_describe(o, "api-key ssl-keyfile-password", &b);
     log_info(&s->log, "tern version %s, with the behaviour of vLLM's V1 engine", TERN_VERSION);
     log_info(&s->log, "non-default args: %s", b.data ? b.data : "{}");
     log_info(&s->log, "Resolved architecture: %s (%s layout)", model_config(s->model)->architecture,
@@ -407,18 +489,17 @@ static int start_engine(struct setup *s, struct err *e)
     return rc;
 }
 
-static void announce(const struct setup *s, const struct args_server *v, int port)
+static void announce(const struct setup *s, const struct server *server)
 {
-    const char *host = v->host && *v->host ? v->host : "0.0.0.0";
-    int v6 = strchr(host, ':') != NULL;
-    const char *open = v6 ? "[" : "", *close = v6 ? "]" : "";
+    char url[512];
+    server_url(server, url, sizeof url);
     struct buf b;
     buf_init(&b);
     describe_config(s, &b);
     log_info(&s->log, "Started engine with config: %s", b.data ? b.data : "");
     buf_fini(&b);
-    log_info(&s->log, "HTTP server started on http://%s%s%s:%d", open, host, close, port);
-    log_info(&s->log, "vLLM API server started on http://%s%s%s:%d", open, host, close, port);
+    log_info(&s->log, "HTTP server started on %s", url);
+    log_info(&s->log, "vLLM API server started on %s", url);
 }
 
 static void set_ready(const struct setup *s, struct server *server)
@@ -442,6 +523,7 @@ static void set_ready(const struct setup *s, struct server *server)
         .numerics_id = model_numerics_id(s->model),
         .cache_labels = labels,
         .n_cache_labels = (int)(sizeof labels / sizeof *labels),
+        .weight_bytes = s->plan.weight_bytes,
     };
     server_set_ready(server, &m);
 }
@@ -452,6 +534,7 @@ static int run(struct setup *s, const struct opts *o, const struct args_server *
     struct server_options so;
     struct server *server = NULL;
     struct throughput throughput = {.log = &s->log, .interval_s = v->log_stats_interval_s};
+    struct early_stop early = {.log = &s->log};
     arena_init(&lists.arena, 0);
     int rc = setup_check(s, e);
     rc = rc < 0 ? rc : fill_options(&so, s, v, &lists, e);
@@ -466,6 +549,8 @@ static int run(struct setup *s, const struct opts *o, const struct args_server *
     if (rc < 0) {
         goto done;
     }
+    early.server = server;
+    early_stop_start(&early);
     log_plan(s);
     rc = start_engine(s, e);
     if (rc < 0) {
@@ -474,13 +559,14 @@ static int run(struct setup *s, const struct opts *o, const struct args_server *
     log_generation(s);
     log_info(&s->log, "Supported tasks: ['generate']");
     set_ready(s, server);
-    announce(s, v, server_port(server));
+    announce(s, server);
     if (!v->disable_log_stats) {
         throughput.engine = s->engine;
         throughput_start(&throughput);
     }
     rc = server_wait(server);
 done:
+    early_stop_end(&early);
     throughput_stop(&throughput);
     if (s->engine) { /* before the server: it owns the queue of the engine's events */
         engine_close(s->engine);
@@ -489,6 +575,15 @@ done:
     server_close(server);
     arena_fini(&lists.arena);
     return rc;
+}
+
+static int fail(const struct setup *s, const char *command, const struct err *e)
+{
+    if (s->log.json) { /* also the last line is an object */
+        log_error(&s->log, "%s: error: %s", command, e->text);
+        return EXIT_FAULT;
+    }
+    return args_fail(command, e);
 }
 
 int cmd_serve(int argc, char **argv)
@@ -507,10 +602,10 @@ int cmd_serve(int argc, char **argv)
     rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
     if (rc < 0) {
         snprintf(prefix, sizeof prefix, "(APIServer pid=%d) ", (int)getpid());
-        args_log(&o, a.log_level, prefix, &s.log);
+        args_log(&o, &a, prefix, &s.log);
         rc = run(&s, &o, &v, &e);
         rc = rc == ERR_CANCELED ? 0
-             : rc < 0           ? args_fail(command, &e)
+             : rc < 0           ? fail(&s, command, &e)
                                 : 0; /* told to stop while loading */
     }
     setup_close(&s);

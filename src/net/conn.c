@@ -390,9 +390,9 @@ static void compact(struct conn *c)
 /* Nothing more will come. What is complete still goes out; anything else ends here. */
 static int end_of_input(struct conn *c)
 {
-    int is_done = c->state == CONN_FLUSHING ||
-                  (c->state == CONN_READING && c->request.state == REQUEST_EMPTY &&
-                   conn_backlog(c) > 0);
+    int is_done =
+        c->state == CONN_FLUSHING ||
+        (c->state == CONN_READING && c->request.state == REQUEST_EMPTY && conn_backlog(c) > 0);
     if (!is_done) {
         conn_close(c);
         return -1;

@@ -44,8 +44,8 @@ struct http_callbacks {
 struct http_options {
     const char *host;
     int port;
-    const char *uds; /* listen on this path instead of host and port; or NULL */
-    int uds_mode;    /* its permission bits, -1: what umask leaves */
+    const char *uds;               /* listen on this path instead of host and port; or NULL */
+    int uds_mode;                  /* its permission bits, -1: what umask leaves */
     const struct tls_options *tls; /* NULL: plain HTTP */
     int tls_refresh;               /* load the files again when they change */
     size_t max_body_bytes, max_header_bytes;
@@ -111,7 +111,7 @@ void http_stream_end(struct http_exchange *x);
 void http_abort(
     struct http_exchange *x); /* cut the connection: a streamed response that can't be finished */
 #define HTTP_STREAM_HIGH_BYTES (64 * 1024)
-#define HTTP_INPUT_BYTES       65536 /* one read */
+#define HTTP_INPUT_BYTES       65536                       /* one read */
 size_t http_stream_backlog(const struct http_exchange *x); /* bytes the socket has not taken yet */
 
 const char *http_reason(int status); /* "Not Found" */

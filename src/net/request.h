@@ -33,15 +33,15 @@ struct http_request {
     llhttp_t parser;
     struct http_request_limits limits;
     enum http_request_state state;
-    int status;                         /* with REQUEST_BAD: 400, 413, 414, 417, 431, 501 or 505 */
-    const char *reason;                 /* with REQUEST_BAD: static text */
-    struct buf url;                     /* as received */
-    struct buf path;                    /* without query, percent-decoded, absolute form reduced */
-    const char *query;                  /* "" when there is none; points into url */
-    struct buf head;                    /* name NUL value NUL … */
+    int status;         /* with REQUEST_BAD: 400, 413, 414, 417, 431, 501 or 505 */
+    const char *reason; /* with REQUEST_BAD: static text */
+    struct buf url;     /* as received */
+    struct buf path;    /* without query, percent-decoded, absolute form reduced */
+    const char *query;  /* "" when there is none; points into url */
+    struct buf head;    /* name NUL value NUL … */
     struct http_field {
         uint32_t name_at, value_at; /* offsets into head */
-    } *fields;
+    } * fields;
     int n_headers, fields_cap;
     int in_name, in_value, in_trailer;
     int line_bytes; /* of the head line that is coming in; 0 at its start, -1 before the request

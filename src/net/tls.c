@@ -84,16 +84,16 @@ static int load_key(SSL_CTX *ctx, const struct tls_options *o, struct err *e)
         return 0;
     }
     unsigned long code = ERR_peek_error();
-    int is_mismatch = ERR_GET_LIB(code) == ERR_LIB_X509 &&
-                      (ERR_GET_REASON(code) == X509_R_KEY_VALUES_MISMATCH ||
-                       ERR_GET_REASON(code) == X509_R_KEY_TYPE_MISMATCH);
+    int is_mismatch =
+        ERR_GET_LIB(code) == ERR_LIB_X509 && (ERR_GET_REASON(code) == X509_R_KEY_VALUES_MISMATCH ||
+                                              ERR_GET_REASON(code) == X509_R_KEY_TYPE_MISMATCH);
     int is_password = 0;
     for (unsigned long each = code; each; each = ERR_get_error()) {
-        is_password |= (ERR_GET_LIB(each) == ERR_LIB_PEM &&
-                        (ERR_GET_REASON(each) == PEM_R_BAD_PASSWORD_READ ||
-                         ERR_GET_REASON(each) == PEM_R_BAD_DECRYPT)) ||
-                       ERR_GET_LIB(each) == ERR_LIB_EVP || ERR_GET_LIB(each) == ERR_LIB_PROV ||
-                       ERR_GET_LIB(each) == ERR_LIB_PKCS12;
+        is_password |=
+            (ERR_GET_LIB(each) == ERR_LIB_PEM && (ERR_GET_REASON(each) == PEM_R_BAD_PASSWORD_READ ||
+                                                  ERR_GET_REASON(each) == PEM_R_BAD_DECRYPT)) ||
+            ERR_GET_LIB(each) == ERR_LIB_EVP || ERR_GET_LIB(each) == ERR_LIB_PROV ||
+            ERR_GET_LIB(each) == ERR_LIB_PKCS12;
     }
     if (is_mismatch) {
         return err_set(e, ERR_INVALID, "%s %s: the key does not belong to the certificate in %s",
@@ -139,10 +139,10 @@ static int load_clients_ca(SSL_CTX *ctx, const struct tls_options *o, struct err
         SSL_CTX_set_client_CA_list(ctx, names);
     }
     SSL_CTX_set_verify(ctx,
-                       o->cert_reqs == TLS_CERT_NONE       ? SSL_VERIFY_NONE
-                       : o->cert_reqs == TLS_CERT_OPTIONAL ? SSL_VERIFY_PEER
-                                                           : SSL_VERIFY_PEER |
-                                                                 SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
+                       o->cert_reqs == TLS_CERT_NONE ? SSL_VERIFY_NONE
+                       : o->cert_reqs == TLS_CERT_OPTIONAL
+                           ? SSL_VERIFY_PEER
+                           : SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
                        NULL);
     return 0;
 }
@@ -202,7 +202,8 @@ static void look(const struct tls *t, struct file_state out[N_FILES])
 /* OpenSSL's own socket BIO writes with write(2), which raises SIGPIPE when the peer is gone. */
 static int bio_write(BIO *b, const char *data, int n)
 {
-    ssize_t sent = send((int)(intptr_t)BIO_get_data(b), data, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t sent =
+        send((int)(intptr_t)BIO_get_data(b), data, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
     BIO_clear_retry_flags(b);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR)) {
         BIO_set_retry_write(b);
@@ -248,7 +249,8 @@ int tls_open(struct tls **out, const struct tls_options *o, struct err *e)
         return err_set(e, ERR_NOMEM, "TLS: out of memory");
     }
     t->o = *o;
-    int rc = make_socket_method(t) == 0 ? tls_reload(t, e) : err_set(e, ERR_NOMEM, "TLS: out of memory");
+    int rc =
+        make_socket_method(t) == 0 ? tls_reload(t, e) : err_set(e, ERR_NOMEM, "TLS: out of memory");
     if (rc < 0) {
         tls_close(t);
         return rc;
