@@ -432,7 +432,12 @@ static void finish_body(struct gen *g)
     g->dialect->body(g, &b);
     add_load_report(g);
     leave_client(g);
-    if (x) {
+    if (x && g->f.stream && !b.failed) { /* beam search: nothing is known before all is */
+        framing(g)->begin(x);
+        framing(g)->send(x, b.data ? b.data : "", b.len);
+        framing(g)->end(x);
+        buf_fini(&b);
+    } else if (x) {
         respond_json(x, 200, &b);
     } else {
         buf_fini(&b);
@@ -693,7 +698,7 @@ void gen_event(struct engine_event *ev)
             abort_engine(g);
         } else {
             feed_sample(g, k, ev);
-            if (g->f.stream) {
+            if (g->f.stream && !(g->f.sp.use_beam_search && !g->dialect->stream)) {
                 stream_sample(g, k);
             } else if (g->n_undone == 0) {
                 finish_body(g);

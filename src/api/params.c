@@ -36,7 +36,6 @@ static int refuse_unsupported(const struct json *body, struct api_error *e)
         const char *name, *why;
     } table[] = {
         {"structural_tag", "structural_tag is not supported by this version"},
-        {"use_beam_search", "beam search is not supported by this version"},
         {"early_stopping",
          "early_stopping is not supported: beam search ends when no beam can win"},
         {"prompt_embeds", "prompt_embeds is not supported"},
@@ -372,6 +371,41 @@ static int parse_prompt_logprobs(struct gen *g, const struct fields *f)
     return 0;
 }
 
+/* Beam search looks for likely texts and draws nothing: what only shapes a draw has no meaning in
+ * it (as in vLLM), and what would forbid or end texts is refused. */
+static int parse_beams(struct gen *g, const struct fields *f)
+{
+    static const char *const refused[] = {"stop",
+                                          "logit_bias",
+                                          "allowed_token_ids",
+                                          "bad_words",
+                                          "min_tokens",
+                                          "repetition_penalty",
+                                          "presence_penalty",
+                                          "frequency_penalty",
+                                          "repetition_detection",
+                                          "logprob_token_ids"};
+    struct sampling_params *p = &g->f.sp;
+    if (field_bool(f, "use_beam_search", &p->use_beam_search) < 0 ||
+        field_double(f, "length_penalty", &p->length_penalty) < 0) {
+        return -1;
+    }
+    for (size_t i = 0; p->use_beam_search && i < sizeof refused / sizeof *refused; i++) {
+        const struct json *v = json_get(f->object, refused[i]);
+        int is_number = json_type(v) == JSON_INT || json_type(v) == JSON_DOUBLE;
+        double neutral = strcmp(refused[i], "repetition_penalty") == 0 ? 1.0 : 0.0;
+        if (is_number ? json_double(v) != neutral : is_set(v)) {
+            return api_fail_param(f->e, refused[i], v, "%s can't be used with use_beam_search",
+                                  refused[i]);
+        }
+    }
+    if (p->use_beam_search && g->f.grammar) {
+        return api_fail(f->e, 400, TYPE_BAD, "use_beam_search",
+                        "structured output can't be used with use_beam_search");
+    }
+    return 0;
+}
+
 int gen_parse_max_tokens(struct gen *g, const struct fields *f, const char *name)
 {
     int64_t v;
@@ -415,5 +449,5 @@ int gen_parse_common(struct gen *g, const struct fields *f, struct api_error *e)
     if (parse_sampling(g, f) < 0 || parse_prompt_logprobs(g, f) < 0) {
         return -1;
     }
-    return structured_parse(g->server->structured, f, &o->grammar) < 0 ? -1 : 0;
+    return structured_parse(g->server->structured, f, &o->grammar) < 0 ? -1 : parse_beams(g, f);
 }

@@ -41,6 +41,7 @@ struct group {
     struct token_output *prompt_tokens;
     int prompt_failed; /* no memory for them */
     int max_generation_len;
+    struct beams *beams; /* NULL without beam search */
 };
 
 /* One row to sample or to take log-probabilities of. */
@@ -85,6 +86,12 @@ struct engine {
 struct engine_event *step_event_new(int n_top);
 /* Position of a new sample in the request's grammar. */
 int step_grammar_start(const struct engine_request *r);
+/* A sample that shares its prompt with `parent` starts. */
+void step_born(struct engine *en, struct seq *q, const struct seq *parent, uint64_t now_ns);
+void step_first_token(struct engine *en, struct seq *q, uint64_t now_ns); /* statistics */
+/* Ends a sample with `ev` as its last event. */
+void step_end_with(struct engine *en, struct seq *q, enum finish_reason reason,
+                   struct engine_event *ev, const char *error);
 /* Ends a sample that may be in any state: tells the scheduler, the statistics and the receiver. */
 void step_end(struct engine *en, struct seq *q, enum finish_reason reason, const char *error);
 /* schedule -> forward -> sample -> publish. Returns 0 when there was nothing to run. */

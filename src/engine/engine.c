@@ -6,6 +6,7 @@
  * and wakes once a second to show that it lives. A submitted request brings all memory its samples
  * will need (tables, outputs, last events), allocated by the submitting thread: a step allocates
  * events only. */
+#include "engine/beam.h"
 #include "engine/core.h"
 
 #include "base/clock.h"
@@ -105,6 +106,7 @@ static void add_group(struct engine *en, struct group *g)
 
 static void end_samples(struct engine *en, struct group *g, int sample, enum finish_reason reason)
 {
+    sample = g->beams ? -1 : sample; /* beams are one search */
     /* from the last one: the first carries the prompt for the others until they are born */
     for (int i = g->n_seqs - 1; i >= 0; i--) {
         struct seq *q = &g->seqs[i];
@@ -491,6 +493,11 @@ static int make_group(struct engine *en, struct engine_request *r, struct group 
             step_group_free(g);
             return ERR_NOMEM;
         }
+    }
+    if (r->params.use_beam_search && beam_open(g, en->ops.vocab_size) < 0) {
+        g->req = NULL;
+        step_group_free(g);
+        return ERR_NOMEM;
     }
     *out = g;
     return 0;

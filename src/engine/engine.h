@@ -63,7 +63,13 @@ struct sampling_params {
     const struct token_seq *bad_words;
     int n_bad_words;
     struct repetition_rule repetition;
+    /* Beam search of width n (beam.h): the samples are the n best hypotheses, best first, each told
+     * by one event with all its tokens. Of the fields above only max_tokens, ignore_eos,
+     * stop_token_ids, n_logprobs and n_prompt_logprobs have a meaning then. */
+    int use_beam_search;
+    double length_penalty;
 };
+#define ENGINE_MAX_BEAMS 64
 /* Entries besides the sampled token in token_output.top; -1: no log-probabilities. */
 int sampling_params_n_top(const struct sampling_params *p);
 void sampling_params_init(struct sampling_params *p); /* vLLM's neutral defaults; max_tokens 16 */

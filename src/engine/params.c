@@ -21,6 +21,7 @@ void sampling_params_init(struct sampling_params *p)
     p->max_tokens = 16;
     p->n_logprobs = -1;
     p->n_prompt_logprobs = -1;
+    p->length_penalty = 1.0;
 }
 
 int sampling_params_n_top(const struct sampling_params *p)
@@ -74,7 +75,7 @@ static int check_numbers(const struct sampling_params *p, const char **field, st
                        "min_tokens must be less than or equal to max_tokens=%d, got %d.",
                        p->max_tokens, p->min_tokens);
     }
-    if (p->temperature < GREEDY_BELOW && p->n > 1) {
+    if (p->temperature < GREEDY_BELOW && p->n > 1 && !p->use_beam_search) {
         *field = "n";
         return err_set(e, ERR_INVALID, "n must be 1 when using greedy sampling, got %d.", p->n);
     }
@@ -150,6 +151,23 @@ static int check_logprob_ids(const struct sampling_params *p, int vocab_size, co
     return 0;
 }
 
+static int check_beams(const struct sampling_params *p, int vocab_size, const char **field,
+                       struct err *e)
+{
+    int most = vocab_size / 2 < ENGINE_MAX_BEAMS ? vocab_size / 2 : ENGINE_MAX_BEAMS;
+    if (!p->use_beam_search) {
+        return 0;
+    }
+    if (p->n > most) {
+        *field = "n";
+        return err_set(e, ERR_INVALID, "n must be at most %d with use_beam_search, got %d.", most,
+                       p->n);
+    }
+    return isfinite(p->length_penalty)
+               ? 0
+               : bad(e, field, "length_penalty", "a finite number", p->length_penalty);
+}
+
 static int check_lists(const struct sampling_params *p, int vocab_size, const char **field,
                        struct err *e)
 {
@@ -202,6 +220,9 @@ int sampling_params_check(const struct sampling_params *p, int vocab_size, int m
     }
     if (rc == 0) {
         rc = check_repetition(&p->repetition, field, e);
+    }
+    if (rc == 0) {
+        rc = check_beams(p, vocab_size, field, e);
     }
     if (rc == 0) {
         rc = check_logprob_ids(p, vocab_size, field, e);

@@ -14,6 +14,10 @@
  * and the copies are part of the plan. A block enters the prefix index only after it was computed
  * (sched_commit), so a step that fails leaves no trace.
  *
+ * Beams of one request meet after each token (beam.c). One that waits for the others is held: it
+ * keeps its place and blocks, needs nothing, and loses both first when a step would have nothing
+ * to run.
+ *
  * Invariants (sched_check_integrity): a block's references are exactly the tables that name it;
  * only running sequences have blocks; n_blocks covers n_computed. */
 #include "engine/sched.h"
@@ -183,7 +187,7 @@ void sched_fork(struct sched *s, const struct seq *parent, struct seq *child)
     child->was_admitted = 1;
     child->logits_from =
         child->n_prompt; /* the parent's rows have given the prompt's log-probabilities */
-    if (s->n_running == s->o.max_num_seqs) {
+    if (s->n_running == s->o.max_num_seqs || parent->state != SEQ_RUNNING) {
         child->state = SEQ_WAITING;
         enqueue(s, child, 1);
         return;
@@ -194,6 +198,23 @@ void sched_fork(struct sched *s, const struct seq *parent, struct seq *child)
     child->n_indexed = parent->n_indexed;
     child->n_computed = parent->n_computed;
     start_running(s, child);
+}
+
+void sched_release(struct sched *s, struct seq *q)
+{
+    if (q->state == SEQ_RUNNING) {
+        leave_running(s, q);
+        drop_blocks(s, q);
+    }
+    q->state = SEQ_UNBORN;
+    q->held = 0;
+    q->n_out = 0;
+}
+
+void sched_resume(struct sched *s, struct seq *q)
+{
+    q->state = SEQ_PREEMPTED;
+    enqueue(s, q, 1);
 }
 
 void sched_remove(struct sched *s, struct seq *q)
@@ -259,11 +280,13 @@ static int preempt(struct sched *s, struct seq *q)
     }
     int place = leave_running(s, q);
     drop_blocks(s, q);
-    q->state = SEQ_PREEMPTED;
+    q->state = q->held ? SEQ_PARKED : SEQ_PREEMPTED;
     q->n_preemptions++;
     s->n_preemptions++;
     s->plan.n_preempted++;
-    enqueue(s, q, 1);
+    if (!q->held) {
+        enqueue(s, q, 1);
+    }
     return place;
 }
 
@@ -396,6 +419,19 @@ static void schedule_waiting(struct sched *s)
     }
 }
 
+/* Nothing can run: held sequences fill the cache or the places while those that they wait for are
+ * in the queue. The last of them makes room. */
+static int park_one(struct sched *s)
+{
+    for (int i = s->n_running - 1; i >= 0; i--) {
+        if (s->running[i]->held) {
+            preempt(s, s->running[i]);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 const struct sched_plan *sched_step(struct sched *s)
 {
     for (int i = 0; i < s->n_running; i++) {
@@ -406,6 +442,9 @@ const struct sched_plan *sched_step(struct sched *s)
     s->prompt_logits_left = s->o.max_prompt_logits;
     schedule_running(s);
     if (s->plan.n_preempted == 0) {
+        schedule_waiting(s);
+    }
+    while (s->plan.n_items == 0 && s->n_waiting > 0 && park_one(s)) {
         schedule_waiting(s);
     }
     return &s->plan;
@@ -439,7 +478,7 @@ static int check_tables(const struct sched *s, int *count, int n_pool_blocks, st
     for (int i = 0; i < s->n_running; i++) {
         const struct seq *q = s->running[i];
         if (q->state != SEQ_RUNNING || q->n_computed > q->n_blocks * KV_BLOCK_TOKENS ||
-            q->n_computed >= seq_n_tokens(q)) {
+            q->n_computed + !q->held > seq_n_tokens(q)) {
             return err_set(
                 e, ERR_INTERNAL,
                 "scheduler: running sequence %d.%d: state %d, %d of %d tokens, %d blocks",

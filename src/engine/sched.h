@@ -18,6 +18,7 @@ enum seq_state {
     SEQ_WAITING_REMOTE_KV, /* its KV is on the way from another process: passed over */
     SEQ_RUNNING,
     SEQ_PREEMPTED, /* waiting again; outputs kept, KV dropped */
+    SEQ_PARKED,    /* held, and its blocks went to others: nothing to run, in no queue */
     SEQ_LENDING,   /* finished, its blocks stay until a peer has read them or the lease ends */
     SEQ_FINISHED,
 };
@@ -45,6 +46,7 @@ struct seq {
     int n_cached_tokens; /* prompt tokens found in the prefix cache at the first admission */
     int n_preemptions;
     int item; /* index in the plan of this step, -1 */
+    int held; /* all its tokens are computed, and it waits for its siblings (beam.c) */
     uint64_t seed;
     int grammar_config; /* position in the request's grammar; step.c */
     uint64_t first_token_ns, last_token_ns, scheduled_ns, queued_ns;
@@ -99,9 +101,12 @@ int sched_init(struct sched *s, const struct sched_options *o, struct kv_pool *p
 void sched_fini(struct sched *s);
 
 void sched_add(struct sched *s, struct seq *q);
-/* child continues where parent stands, sharing its blocks. When nothing more may run, it waits
- * without blocks and is computed again (mostly from the prefix cache). */
+/* child continues where parent stands, sharing its blocks. When nothing more may run, or the parent
+ * has no blocks, it waits without any and is computed again (mostly from the prefix cache). */
 void sched_fork(struct sched *s, const struct seq *parent, struct seq *child);
+/* A held sequence starts anew: its blocks are freed, it is unborn. */
+void sched_release(struct sched *s, struct seq *q);
+void sched_resume(struct sched *s, struct seq *q); /* parked, and has something to run again */
 void sched_remove(struct sched *s, struct seq *q); /* finished or aborted: frees its blocks */
 
 const struct sched_plan *sched_step(struct sched *s);            /* valid until the next call */

@@ -6,6 +6,7 @@
  * FINISH_ERROR, the engine goes on); the statistics that a client can read after its last event
  * already contain it (step_flush orders this). Owner: the engine thread; sampling rows is spread
  * over the worker pool, rows are independent. */
+#include "engine/beam.h"
 #include "engine/core.h"
 
 #include "base/clock.h"
@@ -49,6 +50,7 @@ void step_group_free(struct group *g)
         free(q->blocks);
         engine_event_free(q->last_event);
     }
+    beam_close(g);
     engine_event_free(g->prompt_event);
     engine_request_free(g->req);
 }
@@ -131,8 +133,8 @@ static void end_group(struct engine *en, struct group *g)
 }
 
 /* The last event of q, with the token it may carry. */
-static void end_with(struct engine *en, struct seq *q, enum finish_reason reason,
-                     struct engine_event *ev, const char *error)
+void step_end_with(struct engine *en, struct seq *q, enum finish_reason reason,
+                   struct engine_event *ev, const char *error)
 {
     struct group *g = q->group;
     sched_remove(&en->sched, q);
@@ -185,9 +187,12 @@ void step_end(struct engine *en, struct seq *q, enum finish_reason reason, const
             }
         }
     }
+    if (g->beams) {
+        en->stats.generation_tokens += (uint64_t)q->n_out; /* else counted one by one */
+    }
     struct engine_event *ev = q->last_event;
     q->last_event = NULL;
-    end_with(en, q, reason, ev, error);
+    step_end_with(en, q, reason, ev, error);
 }
 
 /* ---- schedule ---- */
@@ -224,12 +229,17 @@ static void fail(struct engine *en, const struct sched_plan *plan, const struct 
     for (int i = 0; i < plan->n_items; i++) {
         struct group *g = plan->items[i].seq->group;
         int is_prefill = plan->items[i].seq == &g->seqs[0];
-        for (int k = is_prefill ? g->n_seqs - 1 : 0; k > 0; k--) {
-            if (g->seqs[k].state == SEQ_UNBORN) {
+        if (plan->items[i].seq->state == SEQ_FINISHED) {
+            continue; /* with a sibling beam */
+        }
+        for (int k = is_prefill || g->beams ? g->n_seqs - 1 : 0; k >= 0; k--) {
+            if (g->seqs[k].state == SEQ_UNBORN || (g->beams && g->seqs[k].state != SEQ_FINISHED)) {
                 step_end(en, &g->seqs[k], FINISH_ERROR, e->text);
             }
         }
-        step_end(en, plan->items[i].seq, FINISH_ERROR, e->text);
+        if (!g->beams) {
+            step_end(en, plan->items[i].seq, FINISH_ERROR, e->text);
+        }
     }
 }
 
@@ -428,6 +438,12 @@ static void sample(struct engine *en, const struct sched_plan *plan, const float
         if (!sched_item_completes(it)) {
             continue;
         }
+        if (g->beams) {
+            struct sample_job job = beam_job(q, logits);
+            add_job(en, &job);
+            logits += en->ops.logits_stride;
+            continue;
+        }
         add_draw(en, q, logits);
         for (int k = 1; q == &g->seqs[0] && k < g->n_seqs; k++) {
             if (g->seqs[k].state == SEQ_UNBORN) {
@@ -495,6 +511,27 @@ static void send_prompt_logprobs(struct engine *en, struct seq *q)
     }
 }
 
+void step_born(struct engine *en, struct seq *q, const struct seq *parent, uint64_t now)
+{
+    if (q->scheduled_ns != 0) {
+        return; /* a beam's place, used again */
+    }
+    q->scheduled_ns = parent->scheduled_ns;
+    q->n_cached_tokens = parent->n_cached_tokens;
+    q->first_token_ns = q->group->beams ? now : 0;
+    en->stats.prompt_tokens += (uint64_t)q->n_prompt;
+    en->stats.prompt_tokens_cached += (uint64_t)q->n_prompt;
+}
+
+void step_first_token(struct engine *en, struct seq *q, uint64_t now)
+{
+    const struct engine_request *r = q->group->req;
+    uint64_t since = r->arrival_ns ? r->arrival_ns : q->group->queued_ns;
+    q->first_token_ns = now;
+    stats_observe(&en->stats.ttft, en->bounds.ttft.bound, en->bounds.ttft.n,
+                  (double)(now - since) * 1e-9);
+}
+
 /* Takes the token that was drawn for q. `parent` is what an unborn q starts from. Returns the
  * tokens that count for the statistics of this step. */
 static int accept(struct engine *en, struct seq *q, const struct seq *parent, uint64_t now)
@@ -506,26 +543,19 @@ static int accept(struct engine *en, struct seq *q, const struct seq *parent, ui
     if (id < 0) {
         int complete = grammar_can_stop(q->group->req->grammar, q->grammar_config);
         ev->n_tokens = 0;
-        end_with(en, q, complete ? FINISH_STOP : FINISH_ERROR, ev,
-                 complete ? NULL : "no token can continue the structured output");
+        step_end_with(en, q, complete ? FINISH_STOP : FINISH_ERROR, ev,
+                      complete ? NULL : "no token can continue the structured output");
         return 0;
     }
     follow_grammar(en, q, id);
     if (q->state == SEQ_UNBORN) {
-        q->scheduled_ns = parent->scheduled_ns;
-        q->n_cached_tokens = parent->n_cached_tokens;
-        en->stats.prompt_tokens += (uint64_t)q->n_prompt;
-        en->stats.prompt_tokens_cached += (uint64_t)q->n_prompt;
+        step_born(en, q, parent, now);
     }
     q->out[q->n_out++] = id;
     en->stats.generation_tokens++;
     if (is_first) {
-        const struct engine_request *r = q->group->req;
-        uint64_t since = r->arrival_ns ? r->arrival_ns : q->group->queued_ns;
         n_counted += q->n_prompt;
-        q->first_token_ns = now;
-        stats_observe(&en->stats.ttft, en->bounds.ttft.bound, en->bounds.ttft.n,
-                      (double)(now - since) * 1e-9);
+        step_first_token(en, q, now);
     } else {
         stats_observe(&en->stats.itl, en->bounds.itl.bound, en->bounds.itl.n,
                       (double)(now - q->last_token_ns) * 1e-9);
@@ -535,9 +565,9 @@ static int accept(struct engine *en, struct seq *q, const struct seq *parent, ui
     enum finish_reason reason = check_stop(en, q, id, &stop_id);
     ev->stop_token_id = stop_id;
     if (!q->last_event || q->group->prompt_failed) {
-        end_with(en, q, FINISH_ERROR, ev, "out of memory");
+        step_end_with(en, q, FINISH_ERROR, ev, "out of memory");
     } else if (reason != FINISH_NONE) {
-        end_with(en, q, reason, ev, NULL);
+        step_end_with(en, q, reason, ev, NULL);
     } else {
         if (q->state == SEQ_UNBORN) {
             sched_fork(&en->sched, parent, q);
@@ -555,6 +585,11 @@ static void publish(struct engine *en, const struct sched_plan *plan)
         struct seq *q = plan->items[i].seq;
         struct group *g = q->group;
         sched_commit(&en->sched, &plan->items[i]);
+        if (g->beams && sched_item_completes(&plan->items[i])) {
+            send_prompt_logprobs(en, q);
+            n_counted += beam_report(en, q, now);
+            continue;
+        }
         if (!q->event) {
             continue;
         }
