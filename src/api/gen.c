@@ -93,10 +93,20 @@ static int submit_prompt(struct gen *g, struct gen_prompt *p, struct api_error *
         }
         return api_fail_err(e, &err);
     }
-    p->submitted = 1;
+    p->submitted = p->queued = 1;
+    s->n_queued_tokens += p->n;
     g->n_open += g->f.sp.n;
     s->n_sequences += g->f.sp.n;
     return 0;
+}
+
+/* Its first token exists, or never will. */
+static void leave_queue(struct gen_prompt *p)
+{
+    if (p->queued) {
+        p->queued = 0;
+        p->gen->server->n_queued_tokens -= p->n;
+    }
 }
 
 static void abort_engine(struct gen *g)
@@ -131,6 +141,7 @@ void gen_free(struct gen *g)
     }
     for (int i = 0; i < g->n_prompts; i++) {
         struct gen_prompt *p = &g->prompts[i];
+        leave_queue(p);
         struct buf *bufs[] = {&p->prompt_lp, &p->echo_tokens,  &p->echo_values,
                               &p->echo_tops, &p->echo_offsets, &p->echo_text};
         for (size_t b = 0; b < sizeof bufs / sizeof bufs[0]; b++) {
@@ -177,6 +188,9 @@ struct http_exchange *gen_detach(struct gen *g)
 
 void gen_abandon(struct gen *g)
 {
+    if (g->server->o.enable_log_requests && g->n_open > 0) {
+        log_info(g->server->log, "Aborted request %s.", g->id);
+    }
     leave_client(g);
     abort_engine(g);
     if (g->n_open == 0 && g->n_samples > 0) {
@@ -324,18 +338,6 @@ static void add_load_report(struct gen *g)
     free(st);
 }
 
-static void log_request(struct gen *g)
-{
-    const struct sampling_params *p = &g->f.sp;
-    log_info(g->server->log,
-             "Received request %s: params: SamplingParams(n=%d, temperature=%g, top_p=%g, "
-             "top_k=%d, min_p=%g, seed=%lld, "
-             "max_tokens=%d, min_tokens=%d), prompt tokens: %d, lora_request: None.",
-             g->id, p->n, p->temperature, p->top_p, p->top_k, p->min_p,
-             p->has_seed ? (long long)p->seed : -1, p->max_tokens, p->min_tokens,
-             gen_prompt_tokens(g));
-}
-
 static const char *const known_fields[] = {
     "model",
     "prompt",
@@ -469,6 +471,15 @@ static void parse_done(struct work *w)
                  "The request queue is full: %d sequences in flight, at most %d are accepted.",
                  s->n_sequences, s->o.max_num_queued_reqs);
     }
+    int64_t new_tokens = gen_prompt_tokens(g);
+    if (e->status == 0 && s->o.max_num_queued_tokens > 0 && s->n_queued_tokens > 0 &&
+        s->n_queued_tokens + new_tokens > s->o.max_num_queued_tokens) {
+        api_fail(e, 503, "ServiceUnavailableError", NULL,
+                 "The request queue is full: prompts of %lld tokens wait, this one has %lld, at "
+                 "most %lld are accepted.",
+                 (long long)s->n_queued_tokens, (long long)new_tokens,
+                 (long long)s->o.max_num_queued_tokens);
+    }
     if (e->status == 0) {
         read_headers(g, e);
     }
@@ -493,7 +504,7 @@ static void parse_done(struct work *w)
         return;
     }
     if (s->o.enable_log_requests) {
-        log_request(g);
+        reqlog_request(g);
     }
     json_free(g->json); /* everything needed later lies in the arena */
     json_free(g->received);
@@ -562,6 +573,9 @@ static void send_chunk(struct gen *g, struct gen_sample *k)
     buf_init(&b);
     if (g->f.max_tokens == 0 && g->f.has_max_tokens) {
         n = 0; /* echo only */
+    }
+    if (g->server->o.enable_log_deltas) {
+        reqlog_delta(g, k, text, n);
     }
     if (g->dialect->stream) {
         g->dialect->stream(g, k, text, n);
@@ -672,6 +686,9 @@ static void feed_sample(struct gen *g, struct gen_sample *k, const struct engine
         k->done = 1;
         k->finish = echo_only ? FINISH_LENGTH : k->out.finish;
         g->n_undone--;
+        if (g->server->o.enable_log_outputs) {
+            reqlog_output(g, k);
+        }
     }
 }
 
@@ -682,6 +699,9 @@ void gen_event(struct engine_event *ev)
     struct server *s = g->server;
     struct gen_sample *k = &p->samples[ev->sample];
     p->n_cached = ev->n_cached_tokens;
+    if (ev->kind == EVENT_TOKENS) {
+        leave_queue(p);
+    }
     k->scheduled_ns = ev->scheduled_ns;
     k->first_token_ns = ev->first_token_ns;
     k->last_token_ns = ev->last_token_ns;

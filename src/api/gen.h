@@ -67,7 +67,7 @@ struct gen_prompt {
     int32_t *ids;
     int n;
     uint64_t request_id;
-    int submitted;
+    int submitted, queued; /* queued: counted in the server's n_queued_tokens */
     struct gen_sample *samples;
     int max_tokens;
     int n_cached;
@@ -189,6 +189,12 @@ void gen_write_prompt_ids(const struct gen_prompt *p, struct json_writer *w);
 void gen_write_token_ids(const struct gen_sample *s,
                          struct json_writer *w); /* since the last chunk, or all */
 int gen_prompt_tokens(const struct gen *g);
+
+/* ---- reqlog.c ---- */
+void reqlog_request(const struct gen *g);
+void reqlog_delta(const struct gen *g, const struct gen_sample *s, const char *text,
+                  size_t n_bytes);
+void reqlog_output(const struct gen *g, const struct gen_sample *s);
 
 /* ---- logprobs.c ---- */
 void logprobs_add(struct gen *g, struct gen_sample *s, const struct token_output *t);
