@@ -205,6 +205,20 @@ static void on_gone(void *user)
 
 static const struct gen_framing sse_framing = {sse_begin, sse_data, sse_done};
 
+static void ndjson_begin(struct http_exchange *x)
+{
+    http_add_header(x, "cache-control", "no-cache");
+    http_stream_begin(x, 200, "application/x-ndjson");
+}
+
+static void ndjson_send(struct http_exchange *x, const char *text, size_t n_bytes)
+{
+    struct iovec parts[2] = {{(void *)text, n_bytes}, {(void *)"\n", 1}};
+    http_stream_writev(x, parts, 2);
+}
+
+const struct gen_framing gen_ndjson_framing = {ndjson_begin, ndjson_send, http_stream_end};
+
 static const struct gen_framing *framing(const struct gen *g)
 {
     return g->dialect->framing ? g->dialect->framing : &sse_framing;
@@ -457,11 +471,11 @@ static void parse_done(struct work *w)
         gen_free(g);
         return;
     }
-    if (g->json) {
+    if (e->status == 0) {
         note_unknown_fields(s, g->received ? g->received : g->json,
                             g->dialect->fields ? g->dialect->fields : known_fields);
     }
-    int n_new = g->n_prompts * g->f.sp.n;
+    int n_new = g->dialect->parse_only ? 0 : g->n_prompts * g->f.sp.n;
     if (e->status == 0 && s->stopping) {
         api_fail(e, 503, "ServiceUnavailableError", NULL, "The server is shutting down.");
     }

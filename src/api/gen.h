@@ -85,6 +85,8 @@ struct gen_framing {
     void (*end)(struct http_exchange *x);
 };
 
+extern const struct gen_framing gen_ndjson_framing; /* a JSON text and a newline */
+
 struct gen_dialect {
     const char *id_prefix;             /* "cmpl-" */
     const struct gen_framing *framing; /* NULL: server-sent events, ended by [DONE] */

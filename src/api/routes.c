@@ -12,8 +12,30 @@ const struct route server_routes[] = {
     {"/v1/completions", M_POST, ROUTE_MODEL | ROUTE_JSON, completions_handle},
     {"/v1/chat/completions", M_POST, ROUTE_MODEL | ROUTE_JSON, chat_handle},
     {"/invocations", M_POST, ROUTE_MODEL | ROUTE_JSON, invocations_handle},
+    {"/v1/completions/render", M_POST, ROUTE_MODEL | ROUTE_JSON, render_completion_handle},
+    {"/v1/chat/completions/render", M_POST, ROUTE_MODEL | ROUTE_JSON, render_chat_handle},
+    {"/inference/v1/generate", M_POST, ROUTE_MODEL | ROUTE_JSON, inference_handle},
+    {"/generate", M_POST, ROUTE_MODEL, legacy_handle},
     {"/tokenize", M_POST, ROUTE_MODEL | ROUTE_JSON, tokenize_handle},
     {"/detokenize", M_POST, ROUTE_MODEL | ROUTE_JSON, detokenize_handle},
+    {"/tokenizer_info", M_GET | M_HEAD, ROUTE_MODEL | ROUTE_TOKENIZER_INFO, tokenizer_info_handle},
+
+    {"/reset_prefix_cache", M_POST, ROUTE_MODEL | ROUTE_DEV, reset_prefix_cache_handle},
+    {"/reset_mm_cache", M_POST, ROUTE_MODEL | ROUTE_DEV, reset_other_cache_handle},
+    {"/reset_encoder_cache", M_POST, ROUTE_MODEL | ROUTE_DEV, reset_other_cache_handle},
+    {"/sleep", M_POST, ROUTE_MODEL | ROUTE_DEV, sleep_handle},
+    {"/wake_up", M_POST, ROUTE_MODEL | ROUTE_DEV, wake_up_handle},
+    {"/is_sleeping", M_GET | M_HEAD, ROUTE_MODEL | ROUTE_DEV, is_sleeping_handle},
+    {"/server_info", M_GET | M_HEAD, ROUTE_MODEL | ROUTE_DEV, server_info_handle},
+
+    /* Ollama's clients ping with HEAD / and send bodies without a content type. */
+    {"/", M_HEAD, ROUTE_OPEN | ROUTE_UNCOUNTED, ollama_ping_handle},
+    {"/api/version", M_GET | M_HEAD, ROUTE_UNCOUNTED, ollama_version_handle},
+    {"/api/tags", M_GET | M_HEAD, ROUTE_MODEL, ollama_tags_handle},
+    {"/api/ps", M_GET | M_HEAD, ROUTE_MODEL, ollama_ps_handle},
+    {"/api/show", M_POST, ROUTE_MODEL, ollama_show_handle},
+    {"/api/chat", M_POST, ROUTE_MODEL, ollama_chat_handle},
+    {"/api/generate", M_POST, ROUTE_MODEL, ollama_generate_handle},
 };
 const int server_n_routes = (int)(sizeof server_routes / sizeof server_routes[0]);
 

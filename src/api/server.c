@@ -210,6 +210,12 @@ static void log_start(struct server *s)
         methods[strlen(methods) - 2] = 0;
         log_info(s->log, "Route: %s, Methods: %s", server_routes[i].path, methods);
     }
+    if (s->o.dev_mode) {
+        log_warning(s->log,
+                    "SECURITY WARNING: development routes are enabled! They can drop caches "
+                    "and show the configuration: never use VLLM_SERVER_DEV_MODE where "
+                    "others can reach the server.");
+    }
     uvicorn_line(s, "Started server process [%d]", (int)getpid());
     uvicorn_line(s, "Waiting for application startup.");
     uvicorn_line(s, "Application startup complete.");
@@ -245,7 +251,9 @@ void server_set_ready(struct server *s, const struct server_model *m)
     pthread_mutex_lock(&s->lock);
     *c = *m;
     struct server_label *labels = arena_alloc(a, (size_t)(m->n_cache_labels + 1) * sizeof *labels);
-    int bad = !labels || copy_string(a, &c->path) || copy_string(a, &c->numerics_id);
+    int bad = !labels || copy_string(a, &c->path) || copy_string(a, &c->numerics_id) ||
+              copy_string(a, &c->format) || copy_string(a, &c->tokenizer_config) ||
+              copy_string(a, &c->config_json);
     c->stop_token_ids =
         arena_memdup(a, m->stop_token_ids, (size_t)m->n_stop_token_ids * sizeof *m->stop_token_ids);
     bad |= m->n_stop_token_ids > 0 && !c->stop_token_ids;

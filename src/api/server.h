@@ -21,6 +21,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "model/model.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 #include <stdint.h>
@@ -118,8 +119,17 @@ struct server_model {
     const char *numerics_id;                 /* goes into system_fingerprint; may be NULL */
     const struct server_label *cache_labels; /* for vllm:cache_config_info */
     int n_cache_labels;
-    uint64_t weight_bytes; /* of the loaded model, for the metrics */
+    /* What the model is, for /api/show and its like; all may be left out. */
+    const struct model_config *config;
+    uint64_t n_params, weight_bytes;
+    const char *format;           /* of the weights: "BF16" */
+    int64_t modified_s;           /* time of its files, unix seconds */
+    const char *tokenizer_config; /* text of tokenizer_config.json; for /tokenizer_info */
+    const char *config_json; /* the engine's configuration as a JSON object; for /server_info */
 };
+
+/* A configuration object as vLLM's log prints it: model='…', dtype=bfloat16, … */
+void server_config_text(const struct json *config, struct buf *out);
 
 struct server;
 /* Blocks SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 in the calling thread and thus in every

@@ -139,5 +139,25 @@ void health_handle(struct server *s, struct http_exchange *x);
 void version_handle(struct server *s, struct http_exchange *x);
 void load_handle(struct server *s, struct http_exchange *x);
 void metrics_handle(struct server *s, struct http_exchange *x);
+void render_completion_handle(struct server *s, struct http_exchange *x);
+void render_chat_handle(struct server *s, struct http_exchange *x);
+void inference_handle(struct server *s, struct http_exchange *x);
+void legacy_handle(struct server *s, struct http_exchange *x);
+void tokenizer_info_handle(struct server *s, struct http_exchange *x);
+/* dev.c */
+void reset_prefix_cache_handle(struct server *s, struct http_exchange *x);
+void reset_other_cache_handle(struct server *s, struct http_exchange *x);
+void sleep_handle(struct server *s, struct http_exchange *x);
+void wake_up_handle(struct server *s, struct http_exchange *x);
+void is_sleeping_handle(struct server *s, struct http_exchange *x);
+void server_info_handle(struct server *s, struct http_exchange *x);
+/* ollama.c, ollama_models.c */
+void ollama_chat_handle(struct server *s, struct http_exchange *x);
+void ollama_generate_handle(struct server *s, struct http_exchange *x);
+void ollama_tags_handle(struct server *s, struct http_exchange *x);
+void ollama_ps_handle(struct server *s, struct http_exchange *x);
+void ollama_show_handle(struct server *s, struct http_exchange *x);
+void ollama_version_handle(struct server *s, struct http_exchange *x);
+void ollama_ping_handle(struct server *s, struct http_exchange *x);
 
 #endif

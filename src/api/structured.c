@@ -268,7 +268,7 @@ int structured_parse(struct structured *s, const struct fields *f, struct gramma
 int structured_is_likely(const char *body, size_t n_bytes)
 {
     static const char *const names[] = {"\"response_format\"", "\"structured_outputs\"",
-                                        "\"guided_", "\"tools\""};
+                                        "\"guided_", "\"tools\"", "\"format\""};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (memmem(body, n_bytes, names[i], strlen(names[i])) != NULL) {
             return 1;

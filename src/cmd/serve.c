@@ -16,11 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#define LIST_MAX       64
-#define WARM_UP_WAIT_S 120
+#define LIST_MAX               64
+#define WARM_UP_WAIT_S         120
+#define TOKENIZER_CONFIG_BYTES (16u << 20)
 
 /* ---- options to server_options ---- */
 
@@ -311,22 +313,45 @@ static void log_banner(const struct setup *s, const struct opts *o)
     buf_fini(&b);
 }
 
+/* The engine's configuration as a JSON object. */
 static void describe_config(const struct setup *s, struct buf *b)
 {
     const struct args_engine *a = s->a;
-    buf_printf(
-        b,
-        "model='%s', dtype=%s, max_model_len=%d, max_num_seqs=%lld, max_num_batched_tokens=%lld, "
-        "block_size=%d, "
-        "num_gpu_blocks=%d, enable_prefix_caching=%s, enable_chunked_prefill=%s, "
-        "scheduling_policy=%s, seed=%lld, "
-        "enforce_eager=%s, tensor_parallel_size=1, pipeline_parallel_size=1, device=cpu, level=%s, "
-        "threads=%d",
-        a->model, model_act(s->model) == ACT_BF16 ? "bfloat16" : "float32", s->plan.max_model_len,
-        (long long)a->max_num_seqs, (long long)a->max_num_batched_tokens, KV_BLOCK_TOKENS,
-        s->plan.n_blocks, a->enable_prefix_caching ? "True" : "False",
-        a->enable_chunked_prefill ? "True" : "False", a->scheduling_policy, (long long)a->seed,
-        a->enforce_eager ? "True" : "False", cpu_level_name(s->level), s->n_threads);
+    struct json_writer w;
+    json_w_init(&w, b);
+    json_w_object(&w);
+    json_w_kstring(&w, "model", a->model);
+    json_w_kstring(&w, "dtype", model_act(s->model) == ACT_BF16 ? "bfloat16" : "float32");
+    json_w_kint(&w, "max_model_len", s->plan.max_model_len);
+    json_w_kint(&w, "max_num_seqs", a->max_num_seqs);
+    json_w_kint(&w, "max_num_batched_tokens", a->max_num_batched_tokens);
+    json_w_kint(&w, "block_size", KV_BLOCK_TOKENS);
+    json_w_kint(&w, "num_gpu_blocks", s->plan.n_blocks);
+    json_w_kbool(&w, "enable_prefix_caching", a->enable_prefix_caching);
+    json_w_kbool(&w, "enable_chunked_prefill", a->enable_chunked_prefill);
+    json_w_kstring(&w, "scheduling_policy", a->scheduling_policy);
+    json_w_kint(&w, "seed", a->seed);
+    json_w_kbool(&w, "enforce_eager", a->enforce_eager);
+    json_w_kint(&w, "tensor_parallel_size", 1);
+    json_w_kint(&w, "pipeline_parallel_size", 1);
+    json_w_kstring(&w, "device", "cpu");
+    json_w_kstring(&w, "level", cpu_level_name(s->level));
+    json_w_kint(&w, "threads", s->n_threads);
+    json_w_object_end(&w);
+}
+
+/* The same as vLLM prints it. */
+static void describe_config_text(const struct setup *s, struct buf *out)
+{
+    struct buf b;
+    struct json *config = NULL;
+    buf_init(&b);
+    describe_config(s, &b);
+    if (!b.failed && json_parse(&config, b.data, b.len, JSON_DEPTH_DEFAULT, NULL) == 0) {
+        server_config_text(config, out);
+    }
+    json_free(config);
+    buf_fini(&b);
 }
 
 static void log_plan(const struct setup *s)
@@ -335,7 +360,7 @@ static void log_plan(const struct setup *s)
     const double g = 1.0 / 1073741824;
     struct buf b;
     buf_init(&b);
-    describe_config(s, &b);
+    describe_config_text(s, &b);
     log_info(&s->log, "Initializing a V1 LLM engine (v%s) with config: %s", TERN_VERSION,
              b.data ? b.data : "");
     buf_fini(&b);
@@ -495,16 +520,41 @@ static void announce(const struct setup *s, const struct server *server)
     server_url(server, url, sizeof url);
     struct buf b;
     buf_init(&b);
-    describe_config(s, &b);
+    describe_config_text(s, &b);
     log_info(&s->log, "Started engine with config: %s", b.data ? b.data : "");
     buf_fini(&b);
     log_info(&s->log, "HTTP server started on %s", url);
     log_info(&s->log, "vLLM API server started on %s", url);
 }
 
+/* tokenizer_config.json beside the tokenizer; stays empty when there is none. */
+static void read_tokenizer_config(const struct setup *s, struct buf *out)
+{
+    struct buf path;
+    const char *dir = s->a->tokenizer ? s->a->tokenizer : s->a->model;
+    buf_init(&path);
+    buf_printf(&path, "%s/tokenizer_config.json", dir);
+    if (!path.failed && !buf_file_absent(path.data) &&
+        buf_read_file(out, path.data, TOKENIZER_CONFIG_BYTES, NULL) < 0) {
+        buf_clear(out);
+    }
+    buf_fini(&path);
+}
+
+static int64_t model_time(const struct setup *s)
+{
+    struct stat st;
+    return stat(s->a->model, &st) == 0 ? (int64_t)st.st_mtime : 0;
+}
+
 static void set_ready(const struct setup *s, struct server *server)
 {
     char utilization[32];
+    struct buf tokenizer_config, config;
+    buf_init(&tokenizer_config);
+    buf_init(&config);
+    read_tokenizer_config(s, &tokenizer_config);
+    describe_config(s, &config);
     snprintf(utilization, sizeof utilization, "%.15g", s->a->gpu_memory_utilization);
     const struct server_label labels[] = {
         {"cache_dtype", "auto"},
@@ -523,9 +573,17 @@ static void set_ready(const struct setup *s, struct server *server)
         .numerics_id = model_numerics_id(s->model),
         .cache_labels = labels,
         .n_cache_labels = (int)(sizeof labels / sizeof *labels),
-        .weight_bytes = s->plan.weight_bytes,
+        .config = model_config(s->model),
+        .n_params = model_n_params(s->model),
+        .weight_bytes = model_weight_bytes(s->model),
+        .format = model_act(s->model) == ACT_BF16 ? "BF16" : "F32",
+        .modified_s = model_time(s),
+        .tokenizer_config = tokenizer_config.data,
+        .config_json = config.data,
     };
     server_set_ready(server, &m);
+    buf_fini(&tokenizer_config);
+    buf_fini(&config);
 }
 
 static int run(struct setup *s, const struct opts *o, const struct args_server *v, struct err *e)

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The smaller routes: render, tokens in and out, the early /generate, the tokenizer's configuration, and those that
+VLLM_SERVER_DEV_MODE turns on."""
+import json
+import threading
+
+import pytest
+import ternlib
+
+DEV = ["/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache", "/sleep", "/wake_up"]
+
+
+@pytest.fixture(scope="module")
+def dev():
+    with ternlib.Server(args=["--enable-tokenizer-info-endpoint", "--enable-prompt-tokens-details"],
+                        env={"VLLM_SERVER_DEV_MODE": "1", "VLLM_API_KEY_FILE": "secret"}) as s:
+        yield s
+
+
+def generate(server, request):
+    r = server.post("/inference/v1/generate", request)
+    assert r.status == 200, r
+    return r.json
+
+
+# ---- render, and tokens in and out -----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("extra", [
+    {"temperature": 0, "max_tokens": 12},
+    {"temperature": 1, "seed": 5, "top_p": 0.9, "n": 3, "max_tokens": 12},
+    {"temperature": 0, "stop": ["，"], "include_stop_str_in_output": True},
+    {"temperature": 0, "max_tokens": 30, "response_format": {"type": "json_object"}},
+    {"temperature": 0, "guided_choice": ["yes", "no"]},
+    {"temperature": 0, "max_tokens": 8, "logit_bias": {"1349": -100}, "bad_words": ["我"], "min_tokens": 8},
+])
+def test_a_rendered_chat_request_gives_the_same_tokens(server, extra):
+    request = {"messages": [{"role": "user", "content": "你好"}], **extra}
+    r = server.post("/v1/chat/completions/render", request)
+    assert r.status == 200, r
+    got = generate(server, r.json)
+    want = server.post("/v1/chat/completions", {**request, "return_token_ids": True}).json
+    assert r.json["token_ids"] == want["prompt_token_ids"]
+    assert [c["token_ids"] for c in got["choices"]] == [c["token_ids"] for c in want["choices"]]
+    assert [c["finish_reason"] for c in got["choices"]] == [c["finish_reason"] for c in want["choices"]]
+    assert got["usage"]["completion_tokens"] == want["usage"]["completion_tokens"]
+
+
+def test_rendering_completions_gives_one_request_a_prompt(server):
+    r = server.post("/v1/completions/render", {"prompt": ["hi", [5, 6, 7]], "max_tokens": 3, "temperature": 0})
+    assert r.status == 200
+    assert [q["token_ids"] for q in r.json] == [server.tokenize("hi"), [5, 6, 7]]
+    assert all(q["sampling_params"]["max_tokens"] == 3 and q["features"] is None for q in r.json)
+    want = server.completion([5, 6, 7], max_tokens=3, temperature=0, return_token_ids=True)["choices"][0]["token_ids"]
+    assert generate(server, r.json[1])["choices"][0]["token_ids"] == want
+
+
+def test_rendering_runs_nothing_and_fails_as_the_route_does(server):
+    before = server.metric("vllm:prompt_tokens_total")
+    assert server.post("/v1/chat/completions/render", {"messages": [{"role": "user", "content": "x"}]}).status == 200
+    assert server.metric("vllm:prompt_tokens_total") == before
+    r = server.post("/v1/chat/completions/render", {"messages": []})
+    assert r.status == 400 and r.json["error"]["param"] == "body.messages"
+    r = server.post("/v1/completions/render", {"prompt": "x", "temperature": 3})
+    assert r.status == 400 and "temperature" in r.json["error"]["message"]
+
+
+def test_tokens_out_stream_as_they_come_plain(server):
+    q = {"token_ids": server.tokenize("床前明月光"), "sampling_params": {"temperature": 0, "max_tokens": 9}}
+    want = generate(server, q)
+    s = server.stream("/inference/v1/generate", {**q, "stream_options": {"include_usage": True}})
+    assert s.done
+    ids = [t for c in s.choices() for t in c["token_ids"]]
+    assert ids == want["choices"][0]["token_ids"] and len(ids) == 9
+    assert s.finish() == "length"
+    assert s.usage() == {k: v for k, v in want["usage"].items() if v is not None} | {
+        "prompt_tokens_details": s.usage().get("prompt_tokens_details")}
+
+
+def test_left_out_parameters_are_neutral_and_the_output_fills_the_context(server):
+    q = {"token_ids": [5, 6, 7], "sampling_params": {"seed": 1, "ignore_eos": True}}
+    got = generate(server, q)["choices"][0]
+    assert len(got["token_ids"]) == 2048 - 3 and got["finish_reason"] == "length"
+    want = server.completion([5, 6, 7], seed=1, ignore_eos=True, max_tokens=40, temperature=1, top_p=1, top_k=0,
+                             repetition_penalty=1, return_token_ids=True)["choices"][0]["token_ids"]
+    assert got["token_ids"][:40] == want
+
+
+def test_log_probabilities_name_tokens_by_id(server):
+    q = {"token_ids": [5, 6, 7], "sampling_params": {"temperature": 0, "max_tokens": 2, "logprobs": 2}}
+    got = generate(server, q)["choices"][0]
+    assert [e["token"] for e in got["logprobs"]["content"]] == [f"token_id:{t}" for t in got["token_ids"]]
+    assert all(len(e["top_logprobs"]) == 2 for e in got["logprobs"]["content"])
+
+
+@pytest.mark.parametrize("request_, name", [
+    ({"sampling_params": {}}, "token_ids"),
+    ({"token_ids": [], "sampling_params": {}}, "token_ids"),
+    ({"token_ids": [[1], [2]], "sampling_params": {}}, "token_ids"),
+    ({"token_ids": [1]}, "sampling_params"),
+    ({"token_ids": [1], "sampling_params": {"temprature": 1}}, "temprature"),
+    ({"token_ids": [1], "sampling_params": {"temperature": -1}}, "temperature"),
+    ({"token_ids": [1], "sampling_params": {}, "features": {"mm_hashes": {}}}, "features"),
+    ({"token_ids": [1], "sampling_params": {}, "kv_transfer_params": {"a": 1}}, "kv_transfer_params"),
+    ({"token_ids": [10**8], "sampling_params": {}}, "out of vocabulary"),
+])
+def test_what_is_wrong_with_a_token_request_is_named(server, request_, name):
+    r = server.post("/inference/v1/generate", request_)
+    assert r.status == 400, r
+    assert name in r.json["error"]["message"] + str(r.json["error"]["param"])
+
+
+# ---- /generate of the early demonstration server ---------------------------------------------------------------------
+
+def test_the_early_generate_repeats_the_prompt_and_needs_no_content_type(server):
+    r = server.request("POST", "/generate", json.dumps({"prompt": "The sky", "max_tokens": 6, "temperature": 0}))
+    assert r.status == 200
+    want = server.completion("The sky", max_tokens=6, temperature=0)["choices"][0]["text"]
+    assert r.json == {"text": ["The sky" + want]}
+
+
+def test_the_early_generate_streams_all_the_text_so_far_in_lines(server):
+    q = {"prompt": "The sky", "max_tokens": 6, "temperature": 1, "seed": 3, "n": 2}
+    want = server.post("/generate", q).json["text"]
+    r = server.post("/generate", {**q, "stream": True})
+    lines = [ternlib.strict_json(x) for x in r.body.split(b"\n")[:-1]]
+    assert lines[-1]["text"] == want
+    for i in range(2):
+        texts = [x["text"][i] for x in lines]
+        assert all(b.startswith(a) for a, b in zip(texts, texts[1:]))
+        assert texts[0].startswith("The sky")
+
+
+def test_the_early_generate_takes_the_members_of_sampling_params_only(server):
+    r = server.post("/generate", {"prompt": "x", "messages": []})
+    assert r.status == 400 and r.json["error"]["param"] == "body.messages"
+    assert server.post("/generate", {"max_tokens": 2}).status == 400
+    assert server.post("/generate", {"prompt": "x", "max_tokens": 0}).status == 400
+    got = server.post("/generate", {"prompt": "x", "ignore_eos": True, "temperature": 0}).json
+    assert got["text"][0] == "x" + server.completion("x", ignore_eos=True, temperature=0)["choices"][0]["text"]
+
+
+# ---- routes that exist when asked for --------------------------------------------------------------------------------
+
+def test_without_being_asked_for_they_are_not_there(server):
+    for path in DEV:
+        assert server.post(path, {}).status == 404, path
+    for path in ("/is_sleeping", "/server_info", "/tokenizer_info"):
+        assert server.get(path).status == 404, path
+
+
+def test_the_log_warns_of_them(dev):
+    text = dev.output()
+    assert "SECURITY WARNING: development routes are enabled" in text
+    assert "Route: /reset_prefix_cache, Methods: POST" in text
+
+
+def test_resetting_the_prefix_cache_forgets_it(dev):
+    def cached():
+        return dev.chat("reset me please " * 8, max_tokens=1)["usage"]["prompt_tokens_details"]["cached_tokens"]
+    cached()
+    assert cached() > 0
+    r = dev.post("/reset_prefix_cache", {})
+    assert r.status == 200 and r.json == {"success": True}
+    assert cached() == 0
+
+
+def test_a_reset_fails_while_requests_run_unless_it_may_preempt_them(dev):
+    q = {"prompt": [5, 6, 7] * 20, "max_tokens": 1500, "ignore_eos": True, "temperature": 0}
+    want = dev.completion(**q)["choices"][0]["text"]
+    got = {}
+    t = threading.Thread(target=lambda: got.update(dev.completion(**q)))
+    t.start()
+    try:
+        dev.wait_running()
+        assert dev.post("/reset_prefix_cache", {}).json == {"success": False}
+        before = dev.metric("vllm:num_preemptions_total")
+        r = dev.post("/reset_prefix_cache?reset_running_requests=true", {})
+        assert r.json == {"success": True}
+    finally:
+        t.join()
+    assert dev.metric("vllm:num_preemptions_total") == before + 1
+    assert got["choices"][0]["text"] == want, "a preempted request gives the same text"
+
+
+def test_there_is_no_external_cache_to_reset(dev):
+    assert dev.post("/reset_prefix_cache?reset_external=true", {}).json == {"success": False}
+    assert dev.post("/reset_prefix_cache?reset_external=maybe", {}).status == 400
+    assert dev.post("/reset_mm_cache", {}).status == dev.post("/reset_encoder_cache", {}).status == 200
+
+
+def test_sleeping_means_nothing_on_cpus(dev):
+    assert dev.post("/sleep?level=1&mode=abort", {}).status == 200
+    assert dev.get("/is_sleeping").json == {"is_sleeping": False}
+    assert dev.metric("vllm:engine_sleep_state", sleep_state="awake") == 1
+    assert dev.post("/wake_up?tags=weights", {}).status == 200
+    assert dev.post("/sleep?level=many", {}).status == 400
+    assert "not supported on CPU" in dev.output()
+    dev.alive()
+
+
+def test_server_info_tells_the_configuration_but_no_keys(dev):
+    text = dev.get("/server_info").json
+    assert "max_model_len=2048" in text["vllm_config"]
+    info = dev.get("/server_info?config_format=json").json
+    assert info["vllm_config"]["max_model_len"] == 2048 and info["vllm_config"]["device"] == "cpu"
+    assert info["vllm_env"] == {"VLLM_SERVER_DEV_MODE": "1"}
+    assert dev.get("/server_info?config_format=xml").status == 400
+
+
+def test_tokenizer_info_is_the_tokenizers_configuration(dev):
+    info = dev.get("/tokenizer_info").json
+    assert info["eos_token"] == "</s>" and info["tokenizer_class"]
+    assert "Assistant: " in info["chat_template"]
