@@ -80,6 +80,7 @@ static int submit_prompt(struct gen *g, struct gen_prompt *p, struct api_error *
     r->priority = g->f.priority;
     r->cache_salt = g->f.cache_salt ? arena_strdup(&r->arena, g->f.cache_salt) : NULL;
     r->grammar = g->f.grammar ? grammar_ref(g->f.grammar) : NULL;
+    r->grammar_after = g->f.grammar ? g->f.grammar_after : -1;
     r->arrival_ns = g->arrival_ns;
     r->reply = s->events;
     r->user = p;
@@ -135,6 +136,7 @@ void gen_free(struct gen *g)
         struct buf *bufs[] = {&k->ids,     &k->lp_tokens,  &k->lp_values,
                               &k->lp_tops, &k->lp_offsets, &k->lp_content};
         output_fini(&k->out);
+        answer_fini(&k->answer);
         for (size_t b = 0; b < sizeof bufs / sizeof bufs[0]; b++) {
             buf_fini(bufs[b]);
         }
@@ -249,6 +251,17 @@ static void fail_client(struct gen *g, const struct api_error *e)
     buf_fini(&b);
 }
 
+/* The parser needs to see its marks, also where they are special tokens. */
+static void show_marks(const struct gen *g, struct output_options *o)
+{
+    const struct answer_options *a = &g->f.answer;
+    int calls = a->tools == ANSWER_TOOLS_MARKED;
+    int first = a->reasoning ? MARK_THINK : MARK_RESPONSE;
+    int end = calls ? ANSWER_MARKS : a->reasoning ? MARK_CALL : first;
+    o->shown = g->server->mark_ids + first;
+    o->n_shown = end - first;
+}
+
 static int open_samples(struct gen *g, struct api_error *e)
 {
     int n = g->f.sp.n;
@@ -263,6 +276,7 @@ static int open_samples(struct gen *g, struct api_error *e)
                                .include_stop_str = g->f.include_stop_str,
                                .min_tokens = g->f.sp.min_tokens,
                                .skip_special = g->f.skip_special};
+    show_marks(g, &o);
     for (size_t i = 0; i < total; i++) {
         struct gen_sample *k = &g->samples[i];
         k->prompt = &g->prompts[i / (size_t)n];
@@ -275,6 +289,8 @@ static int open_samples(struct gen *g, struct api_error *e)
         if (output_init(&k->out, g->server->model.tokenizer, &o) != 0) {
             return api_fail(e, 503, "ServiceUnavailableError", NULL, "out of memory");
         }
+        answer_init(&k->answer, &g->f.answer);
+        k->is_thinking = g->f.answer.thinking;
         g->n_samples++;
         if (i % (size_t)n == 0) {
             k->prompt->samples = k;
@@ -538,6 +554,8 @@ struct gen *gen_new(struct server *s, const struct gen_dialect *d, char *body, s
     g->dialect = d;
     g->body = body;
     g->body_bytes = n_bytes;
+    g->f.grammar_after = -1;
+    g->f.include_reasoning = 1;
     arena_init(&g->arena, 0);
     buf_init(&g->prompt_text);
     g->work.run = run_parse;
@@ -595,6 +613,10 @@ static void send_chunk(struct gen *g, struct gen_sample *k)
         g->dialect->stream(g, k, text, n);
     } else {
         g->dialect->chunk(g, k, text, n, &b);
+        if (b.len == 0) {
+            buf_fini(&b);
+            return;
+        }
         gen_send(g, &b);
     }
     buf_fini(&b);
@@ -677,6 +699,17 @@ static void on_drain(void *user)
     }
 }
 
+/* Marks count as reasoning. */
+static void count_reasoning(const struct gen *g, struct gen_sample *k, int32_t id)
+{
+    const int32_t *marks = g->server->mark_ids;
+    if (g->f.answer.reasoning) {
+        k->is_thinking |= id == marks[MARK_THINK] && id >= 0 && k->n_reasoning_tokens == 0;
+        k->n_reasoning_tokens += k->is_thinking;
+        k->is_thinking &= id != marks[MARK_THINK_END];
+    }
+}
+
 static void feed_sample(struct gen *g, struct gen_sample *k, const struct engine_event *ev)
 {
     int n_used = ev->n_tokens;
@@ -684,6 +717,7 @@ static void feed_sample(struct gen *g, struct gen_sample *k, const struct engine
     int echo_only = g->f.has_max_tokens && g->f.max_tokens == 0;
     for (int i = 0; i < n_used && !echo_only; i++) {
         const struct token_output *t = &ev->tokens[i];
+        count_reasoning(g, k, t->id);
         if (g->f.return_token_ids) {
             buf_printf(&k->ids, "%s%d", k->ids.len ? "," : "", t->id);
         }
@@ -821,6 +855,19 @@ void gen_write_stop_reason(const struct gen *g, const struct gen_sample *s, stru
     }
 }
 
+static void write_reasoning_tokens(const struct gen *g, struct json_writer *w,
+                                   const struct gen_sample *only)
+{
+    int n = only ? only->n_reasoning_tokens : 0;
+    for (int i = 0; !only && i < g->n_samples; i++) {
+        n += g->samples[i].n_reasoning_tokens;
+    }
+    json_w_key(w, "completion_tokens_details");
+    json_w_object(w);
+    json_w_kint(w, "reasoning_tokens", n);
+    json_w_object_end(w);
+}
+
 /* only: continuous usage of one choice; else the whole request. */
 void gen_write_usage(const struct gen *g, struct json_writer *w, const struct gen_sample *only,
                      int drop_nulls)
@@ -853,7 +900,9 @@ void gen_write_usage(const struct gen *g, struct json_writer *w, const struct ge
     } else if (!drop_nulls) {
         json_w_knull(w, "prompt_tokens_details");
     }
-    if (!drop_nulls) {
+    if (g->dialect->chat && g->server->o.reasoning_parser) {
+        write_reasoning_tokens(g, w, only);
+    } else if (!drop_nulls) {
         json_w_knull(w, "completion_tokens_details");
     }
     json_w_object_end(w);

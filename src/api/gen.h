@@ -13,6 +13,7 @@
 #include "api/state.h"
 #include "api/structured.h"
 #include "engine/output.h"
+#include "text/answer.h"
 
 struct gen;
 
@@ -39,6 +40,9 @@ struct gen_fields {
     /* chat */
     int add_generation_prompt, continue_final;
     int return_prompt_text;
+    int include_reasoning;
+    struct answer_options answer; /* how the text is split; all zero: it is content */
+    int32_t grammar_after; /* the grammar holds behind this token (</think>); -1: from the start */
     const struct json *messages, *tools, *documents;
     struct json *kwargs; /* owned: defaults, chat_template_kwargs and top-level spellings merged */
     const char *response_role;
@@ -49,6 +53,8 @@ struct gen_sample {
     struct gen_prompt *prompt;
     int choice; /* index in the response */
     struct output out;
+    struct answer answer; /* chat: what the text is; fed by messages_split */
+    int is_thinking, n_reasoning_tokens;
     int engine_done, done;
     enum finish_reason finish;
     int n_tokens;       /* counted in usage */
@@ -101,7 +107,7 @@ struct gen_dialect {
         struct gen *g); /* sends what precedes the first token of any choice; may be NULL */
     /* One streamed chunk of a sample; !s->started: nothing of it was sent before. */
     void (*chunk)(struct gen *g, struct gen_sample *s, const char *text, size_t n_bytes,
-                  struct buf *out);
+                  struct buf *out); /* nothing written: nothing is sent, its tokens wait */
     void (*usage_chunk)(struct gen *g, struct buf *out);
     void (*body)(struct gen *g, struct buf *out); /* the whole response */
     /* ---- may be NULL: for dialects whose streams are no sequence of equal chunks ---- */

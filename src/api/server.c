@@ -269,6 +269,7 @@ void server_set_ready(struct server *s, const struct server_model *m)
         return;
     }
     struct err e = {0};
+    answer_mark_ids(m->tokenizer, s->mark_ids);
     if (structured_open(&s->structured, m->tokenizer, m->vocab_size, &e) != 0) {
         log_error(s->log, "%s: the server can't become ready", e.text);
         pthread_mutex_unlock(&s->lock);

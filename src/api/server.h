@@ -57,6 +57,9 @@ struct server_options {
     int trust_request_chat_template; /* chat_template of a request is used; else it is refused */
     int return_tokens_as_token_ids;
     int enable_log_requests;
+    int reasoning_parser, tool_call_parser; /* 1: ERNIE's (text/answer.h) */
+    int enable_auto_tool_choice;            /* needs tool_call_parser */
+    int exclude_tools_when_none;            /* tool_choice "none": the template sees no tools */
     int dev_mode;                       /* routes that reset caches and tell the configuration */
     int enable_tokenizer_info_endpoint; /* /tokenizer_info */
     int disable_docs;                   /* no /openapi.json */

@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/mq.h"
 #include "net/http.h"
+#include "text/answer.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -70,8 +71,9 @@ struct server {
     pthread_t thread, worker;
     int thread_started, worker_started;
 
-    struct server_model model;     /* immutable once ready */
-    struct structured *structured; /* with the model; has its own lock */
+    struct server_model model;      /* immutable once ready */
+    struct structured *structured;  /* with the model; has its own lock */
+    int32_t mark_ids[ANSWER_MARKS]; /* of reasoning and calls; -1: no token of the model */
     int ready;
     int64_t created;        /* of the model cards */
     struct buf models_body; /* what /v1/models answers */

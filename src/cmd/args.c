@@ -20,7 +20,7 @@
 #define NOTE_LORA     "adapters cannot be loaded yet"
 #define NOTE_SPEC     "speculative decoding is not built yet"
 #define NOTE_GRAMMAR  "there is one grammar engine"
-#define NOTE_REASON   "reasoning parsers are not built yet"
+#define NOTE_REASON   "marks of reasoning are ERNIE's; see --reasoning-parser"
 #define NOTE_TRACE    "there is no OpenTelemetry export"
 #define NOTE_MM       "only text models are served, so there is nothing to limit"
 
@@ -600,11 +600,6 @@ static const struct opt engine_rows[] = {
      .group = G_NONE,
      .flags = OPT_IGNORED,
      .note = NOTE_GRAMMAR},
-    {.name = "reasoning-parser",
-     .type = OPT_STRING,
-     .group = G_REFUSED,
-     .flags = OPT_REFUSED,
-     .note = NOTE_REASON},
     {.name = "reasoning-config",
      .type = OPT_JSON,
      .group = G_REFUSED,

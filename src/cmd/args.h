@@ -43,6 +43,7 @@ struct args_server {
         write_timeout_s, stall_timeout_s, max_num_queued_tokens, max_log_len;
     int enable_ssl_refresh, enable_log_outputs, enable_log_deltas;
     const char *host, *uvicorn_log_level, *root_path, *response_role, *default_chat_template_kwargs;
+    const char *tool_call_parser, *reasoning_parser;
     const char *disable_access_log_for_endpoints, *allowed_origins, *allowed_methods,
         *allowed_headers;
     const char *ignored_text;
@@ -54,6 +55,7 @@ struct args_server {
         enable_prompt_tokens_details;
     int enable_force_include_usage, enable_server_load_tracking, return_tokens_as_token_ids,
         enable_log_requests;
+    int enable_auto_tool_choice, exclude_tools_when_none;
     int disable_log_stats, dev_mode, enable_tokenizer_info_endpoint, trust_request_chat_template;
 };
 

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "cmd/cmd.h"
 #include "cmd/setup.h"
+#include "text/answer.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -126,6 +127,10 @@ static int fill_options(struct server_options *so, const struct setup *s,
     so->enable_log_outputs = v->enable_log_outputs;
     so->enable_log_deltas = v->enable_log_deltas;
     so->max_log_len = (int)v->max_log_len;
+    so->reasoning_parser = v->reasoning_parser != NULL;
+    so->tool_call_parser = v->tool_call_parser != NULL;
+    so->enable_auto_tool_choice = v->enable_auto_tool_choice;
+    so->exclude_tools_when_none = v->exclude_tools_when_none;
     so->dev_mode = v->dev_mode;
     so->enable_tokenizer_info_endpoint = v->enable_tokenizer_info_endpoint;
     so->trust_request_chat_template = v->trust_request_chat_template;
@@ -586,6 +591,24 @@ static void set_ready(const struct setup *s, struct server *server)
     buf_fini(&config);
 }
 
+static int check_parsers(const struct setup *s, const struct args_server *v, struct err *e)
+{
+    int32_t marks[ANSWER_MARKS];
+    if (v->enable_auto_tool_choice && !v->tool_call_parser) {
+        return err_set(e, ERR_INVALID, "--enable-auto-tool-choice requires --tool-call-parser");
+    }
+    answer_mark_ids(s->tokenizer, marks);
+    for (int i = MARK_THINK; v->reasoning_parser && i <= MARK_THINK_END; i++) {
+        if (marks[i] < 0) {
+            return err_set(e, ERR_INVALID,
+                           "--reasoning-parser %s: %s has no token %s, so it is no model that "
+                           "thinks; leave the option out",
+                           v->reasoning_parser, s->a->model, answer_mark_text((enum answer_mark)i));
+        }
+    }
+    return 0;
+}
+
 static int run(struct setup *s, const struct opts *o, const struct args_server *v, struct err *e)
 {
     struct lists lists;
@@ -595,6 +618,7 @@ static int run(struct setup *s, const struct opts *o, const struct args_server *
     struct early_stop early = {.log = &s->log};
     arena_init(&lists.arena, 0);
     int rc = setup_check(s, e);
+    rc = rc < 0 ? rc : check_parsers(s, v, e);
     rc = rc < 0 ? rc : fill_options(&so, s, v, &lists, e);
     if (rc < 0) {
         goto done;

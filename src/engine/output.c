@@ -56,6 +56,16 @@ static void cut(struct buf *b, size_t len)
     b->data[len] = '\0';
 }
 
+static int is_shown(const struct output *out, int32_t id)
+{
+    for (int i = 0; i < out->o.n_shown; i++) {
+        if (out->o.shown[i] == id) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 int output_feed(struct output *out, const struct engine_event *ev, int *n_used)
 {
     *n_used = 0;
@@ -71,6 +81,7 @@ int output_feed(struct output *out, const struct engine_event *ev, int *n_used)
         if (is_stop_token && !out->o.include_stop_str) {
             continue;
         }
+        out->detok.skip_special = out->o.skip_special && !is_shown(out, ev->tokens[i].id);
         detok_push(&out->detok, ev->tokens[i].id, &out->text);
         int stop = out->n_tokens > out->o.min_tokens ? find_stop(out, old_len, &end) : -1;
         if (stop >= 0) {

@@ -15,6 +15,8 @@ struct output_options {
     int include_stop_str;
     int min_tokens; /* stop strings are not looked at before more than this many tokens */
     int skip_special;
+    const int32_t *shown; /* special tokens that are text all the same; -1: none; borrowed */
+    int n_shown;
 };
 struct output {
     struct detok detok;

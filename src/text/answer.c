@@ -414,6 +414,12 @@ static void tell_call(struct answer *a, const char *name, size_t n)
     emit(a, ANSWER_CALL, name, n);
 }
 
+static void end_call(struct answer *a, int is_complete)
+{
+    a->n_complete += is_complete;
+    emit(a, ANSWER_CALL_END, "", 0);
+}
+
 /* The inside of a block. Arguments keep the form the model gave them; the few models that write
  * them as a string with JSON in it mean that JSON. */
 static int take_block(struct answer *a, const char *s, size_t n)
@@ -440,7 +446,7 @@ static int take_block(struct answer *a, const char *s, size_t n)
         const char *called = json_string(name, &n_name);
         tell_call(a, called, n_name);
         emit(a, ANSWER_ARGUMENTS, text, n_text);
-        emit(a, ANSWER_CALL_END, "", 0);
+        end_call(a, 1);
     }
     json_free(inner);
     json_free(doc);
@@ -640,7 +646,7 @@ static int list_head(struct answer *a, int final)
     drop(a, at);
     if (!has_arguments) {
         emit(a, ANSWER_ARGUMENTS, "{}", 2);
-        emit(a, ANSWER_CALL_END, "", 0);
+        end_call(a, 1);
         a->state = LIST_ITEM;
         return 1;
     }
@@ -687,7 +693,7 @@ static int list_arguments(struct answer *a, int final)
     }
     pass(a, ANSWER_ARGUMENTS, a->pend.len);
     if (final) {
-        emit(a, ANSWER_CALL_END, "", 0);
+        end_call(a, 0);
     }
     return 0;
 }
@@ -698,11 +704,11 @@ static int list_tail(struct answer *a, int final)
     if (n == a->pend.len) {
         if (final) {
             drop(a, n);
-            emit(a, ANSWER_CALL_END, "", 0);
+            end_call(a, 1);
         }
         return 0;
     }
-    emit(a, ANSWER_CALL_END, "", 0);
+    end_call(a, 1);
     if (a->pend.data[n] != '}') {
         return give_up(a);
     }
@@ -735,7 +741,7 @@ static int one(struct answer *a, int final)
     }
     pass(a, ANSWER_ARGUMENTS, a->pend.len);
     if (final) {
-        emit(a, ANSWER_CALL_END, "", 0);
+        end_call(a, 0);
     }
     return 0;
 }
@@ -795,7 +801,6 @@ void answer_feed(struct answer *a, const char *text, size_t n_bytes)
 
 void answer_finish(struct answer *a)
 {
-    forget_events(a);
     if (buf_reserve(&a->pend, 1) != 0) {
         a->failed = 1;
         return;
@@ -829,7 +834,7 @@ void answer_message_fini(struct answer_message *m)
     buf_fini(&m->content);
 }
 
-static struct answer_call *add_call(struct answer_message *m)
+static struct answer_call *add_call(struct answer_message *m, int index)
 {
     if (m->n_calls == m->cap_calls) {
         int cap = m->cap_calls ? m->cap_calls * 2 : 4;
@@ -842,36 +847,38 @@ static struct answer_call *add_call(struct answer_message *m)
         m->cap_calls = cap;
     }
     struct answer_call *c = &m->calls[m->n_calls++];
+    c->index = index;
+    c->begins = 0;
     buf_init(&c->name);
     buf_init(&c->arguments);
     return c;
+}
+
+static void take_call(struct answer_message *m, const struct answer_event *ev)
+{
+    struct answer_call *c = m->n_calls > 0 ? &m->calls[m->n_calls - 1] : NULL;
+    if (!c || c->index != ev->call) {
+        c = add_call(m, ev->call);
+    }
+    if (!c) {
+        return;
+    }
+    struct buf *to = ev->kind == ANSWER_CALL ? &c->name : &c->arguments;
+    c->begins |= ev->kind == ANSWER_CALL;
+    buf_append(to, ev->text, ev->n_bytes);
+    m->failed |= to->failed;
 }
 
 void answer_message_take(struct answer_message *m, struct answer *a)
 {
     struct answer_event ev;
     while (answer_next(a, &ev)) {
-        struct answer_call *c;
-        switch (ev.kind) {
-        case ANSWER_REASONING:
+        if (ev.kind == ANSWER_REASONING) {
             buf_append(&m->reasoning, ev.text, ev.n_bytes);
-            break;
-        case ANSWER_CONTENT:
+        } else if (ev.kind == ANSWER_CONTENT) {
             buf_append(&m->content, ev.text, ev.n_bytes);
-            break;
-        case ANSWER_CALL:
-            c = add_call(m);
-            if (c) {
-                buf_append(&c->name, ev.text, ev.n_bytes);
-            }
-            break;
-        case ANSWER_ARGUMENTS:
-            if (ev.call < m->n_calls) {
-                buf_append(&m->calls[ev.call].arguments, ev.text, ev.n_bytes);
-            }
-            break;
-        case ANSWER_CALL_END:
-            break;
+        } else if (ev.kind != ANSWER_CALL_END) {
+            take_call(m, &ev);
         }
     }
     m->failed |= a->failed | m->reasoning.failed | m->content.failed;

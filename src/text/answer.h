@@ -4,8 +4,8 @@
  *
  * Text goes in as it is decoded, cut anywhere; events come out in order:
  *
- *     answer_feed(&a, text, n);               // or answer_finish(&a) when nothing more comes
- *     while (answer_next(&a, &ev)) { … }      // ev.text is borrowed until the next feed
+ *     answer_feed(&a, text, n);           // and answer_finish(&a) when nothing more comes
+ *     while (answer_next(&a, &ev)) { … }  // ev.text is borrowed until the next feed
  *
  * The syntax is ERNIE 4.5's (the parsers named "ernie45"):
  *
@@ -68,8 +68,9 @@ struct answer {
     struct answer_slot *slots;
     int n_slots, cap_slots, next_slot;
     int in_response, after_think; /* marks seen */
-    int n_calls;
-    size_t scanned; /* bytes of pend that were looked at, inside a block or arguments */
+    int n_calls, n_complete; /* calls begun, calls whose arguments are complete; not counted for
+                              * ANSWER_TOOLS_ONE */
+    size_t scanned;          /* bytes of pend that were looked at, inside a block or arguments */
     int in_string, escaped, depth, scalar;
     size_t lead; /* line breaks at the start of pend, before <tool_call> */
     int failed;  /* out of memory: text is missing */
@@ -83,8 +84,10 @@ int answer_next(struct answer *a, struct answer_event *ev);           /* 1, or 0
 /* 1 while what comes next is reasoning. */
 int answer_is_thinking(const struct answer *a);
 
-/* The whole of an answer, collected from events. */
+/* What events say, collected: of a whole answer, or of what one chunk of a stream brings. */
 struct answer_call {
+    int index;
+    int begins; /* its ANSWER_CALL is among the events: name is given */
     struct buf name, arguments;
 };
 struct answer_message {

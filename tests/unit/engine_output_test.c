@@ -140,7 +140,8 @@ static void stop_strings_cut_the_text_by_the_rules(void **state)
             for (; n_stop < 4 && t[i].stops[n_stop]; n_stop++) {
                 lens[n_stop] = strlen(t[i].stops[n_stop]);
             }
-            struct output_options o = {t[i].stops, lens, n_stop, t[i].include, t[i].min_tokens, 1};
+            struct output_options o = {t[i].stops,      lens, n_stop, t[i].include,
+                                       t[i].min_tokens, 1,    NULL,   0};
             struct feed f;
             begin(&f, &o);
             feed_all(&f, t[i].pieces, at_once);
@@ -163,7 +164,7 @@ static void the_last_characters_are_held_back_while_a_stop_may_begin(void **stat
     (void)state;
     const char *stops[] = {"天气好", "ab"};
     const size_t lens[] = {9, 2};
-    struct output_options o = {stops, lens, 2, 0, 0, 1};
+    struct output_options o = {stops, lens, 2, 0, 0, 1, NULL, 0};
     struct feed f;
     int32_t hello = id_of("hello"), sky = id_of("天"), weather = id_of("天气"), x = id_of("e");
     begin(&f, &o);
@@ -207,7 +208,7 @@ static void a_match_on_the_last_token_beats_length(void **state)
     (void)state;
     const char *stops[] = {"ld"};
     const size_t lens[] = {2};
-    struct output_options o = {stops, lens, 1, 0, 0, 1};
+    struct output_options o = {stops, lens, 1, 0, 0, 1, NULL, 0};
     struct feed f;
     int32_t ids[2] = {id_of("hello"), id_of("ld")};
     begin(&f, &o);
