@@ -9,6 +9,7 @@
  * engine ends every sample with "abort", and those responses are sent), flushed. A second signal
  * skips the first. */
 #include "api/gen.h"
+#include "api/responses.h"
 #include "api/state.h"
 
 #include "base/clock.h"
@@ -506,6 +507,7 @@ int server_open(struct server **out, const struct server_options *o, struct err 
     dispatch_callbacks(s, &h.callbacks);
     if ((rc = mq_new(&s->events, e)) != 0 || (rc = mq_new(&s->worked, e)) != 0 ||
         (rc = mq_new(&s->to_worker, e)) != 0 ||
+        (o->enable_responses_store && (rc = response_store_open(&s->responses, e)) != 0) ||
         (rc = http_server_new(&s->http, s->base, &h, e)) != 0 || (rc = add_events(s, e)) != 0) {
         goto fail;
     }
@@ -606,6 +608,7 @@ void server_close(struct server *s)
     mq_free(s->to_worker);
     structured_close(s->structured);
     buf_fini(&s->models_body);
+    response_store_close(s->responses);
     json_free(s->default_kwargs);
     pthread_cond_destroy(&s->cond);
     pthread_mutex_destroy(&s->lock);

@@ -60,6 +60,7 @@ struct server_options {
     int reasoning_parser, tool_call_parser; /* 1: ERNIE's (text/answer.h) */
     int enable_auto_tool_choice;            /* needs tool_call_parser */
     int exclude_tools_when_none;            /* tool_choice "none": the template sees no tools */
+    int enable_responses_store;         /* responses outlive their request: see response_store.c */
     int dev_mode;                       /* routes that reset caches and tell the configuration */
     int enable_tokenizer_info_endpoint; /* /tokenizer_info */
     int disable_docs;                   /* no /openapi.json */

@@ -23,6 +23,7 @@
 struct event_base;
 struct event;
 struct gen;
+struct response_store;
 struct structured;
 
 /* A piece of request handling that may run on the worker thread: run touches only the work itself
@@ -71,9 +72,10 @@ struct server {
     pthread_t thread, worker;
     int thread_started, worker_started;
 
-    struct server_model model;      /* immutable once ready */
-    struct structured *structured;  /* with the model; has its own lock */
-    int32_t mark_ids[ANSWER_MARKS]; /* of reasoning and calls; -1: no token of the model */
+    struct server_model model;        /* immutable once ready */
+    struct structured *structured;    /* with the model; has its own lock */
+    int32_t mark_ids[ANSWER_MARKS];   /* of reasoning and calls; -1: no token of the model */
+    struct response_store *responses; /* NULL: none are kept; has its own lock */
     int ready;
     int64_t created;        /* of the model cards */
     struct buf models_body; /* what /v1/models answers */
@@ -133,6 +135,9 @@ int route_enabled(const struct server_options *o, const struct route *r);
 void completions_handle(struct server *s, struct http_exchange *x);
 void chat_handle(struct server *s, struct http_exchange *x);
 void invocations_handle(struct server *s, struct http_exchange *x);
+void responses_handle(struct server *s, struct http_exchange *x);
+void responses_get_handle(struct server *s, struct http_exchange *x);
+void responses_cancel_handle(struct server *s, struct http_exchange *x);
 void tokenize_handle(struct server *s, struct http_exchange *x);
 void detokenize_handle(struct server *s, struct http_exchange *x);
 void models_handle(struct server *s, struct http_exchange *x);
