@@ -121,6 +121,8 @@ static int refuse_foreign(const struct json *body, struct api_error *e)
         {"prompt_logprobs", "prompt_logprobs is not supported on this route"},
         {"echo", "echo is not supported on this route"},
         {"return_token_ids", "return_token_ids is not supported on this route"},
+        {"use_beam_search", "beam search is not supported on this route"},
+        {"logprob_token_ids", "logprob_token_ids is not supported on this route"},
         {"prompt", "prompt template is not supported"},
         {"conversation", "conversation is not supported; use previous_response_id"},
         {"previous_input_messages",
