@@ -19,6 +19,7 @@ static const struct command commands[] = {
     {"info", cmd_info, "say what a model directory holds and needs"},
     {"align", cmd_align,
      "compare the compiled plan with eager execution, bit by bit, and with stored logits"},
+    {"eval", cmd_eval, "perplexity, multiple choice, GSM8K, BLEU and ROUGE-L of a model"},
 };
 
 static void print_help(FILE *out)
