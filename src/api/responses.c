@@ -17,9 +17,9 @@
  * lives in the store, where anyone may read it, follow its events or cancel it. Net thread, except
  * parse. */
 #include "api/responses.h"
+#include "api/messages.h"
 
 #include "net/sse.h"
-#include "text/answer.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -38,8 +38,6 @@ struct item {
 struct state {
     struct responses_request r;
     struct response_entry *entry; /* in the store, while the request runs */
-    struct answer answer;
-    int has_answer;
     struct item item;
     int n_items;         /* finished: the index of the open one */
     struct buf items;    /* finished, comma-separated JSON */
@@ -55,9 +53,6 @@ static void fini(struct gen *g)
     struct state *t = g->state;
     if (t->entry) { /* it was never finished: the server goes down */
         response_store_drop(g->server->responses, t->entry);
-    }
-    if (t->has_answer) {
-        answer_fini(&t->answer);
     }
     struct buf *bufs[] = {&t->item.name, &t->item.text, &t->item.logprobs,
                           &t->items,     &t->logprobs,  &t->r.items};
@@ -89,9 +84,6 @@ static int parse(struct gen *g, struct api_error *e)
     if (g->f.request_id && strncmp(g->f.request_id, "resp_", 5) == 0) {
         g->f.request_id += 5; /* the prefix of every id */
     }
-    struct answer_options o = {0};
-    answer_init(&t->answer, &o);
-    t->has_answer = 1;
     return 0;
 }
 
@@ -120,7 +112,7 @@ static void write_usage(struct gen *g, struct json_writer *w)
     json_w_kint(w, "output_tokens", s->n_tokens);
     json_w_key(w, "output_tokens_details");
     json_w_object(w);
-    json_w_kint(w, "reasoning_tokens", 0);
+    json_w_kint(w, "reasoning_tokens", s->n_reasoning_tokens);
     json_w_kint(w, "tool_output_tokens", 0);
     for (int i = 0; i < 2; i++) {
         write_raw(w, out[i], "[]");
@@ -414,6 +406,15 @@ static void add_text(struct gen *g, const char *text, size_t n_bytes)
     }
 }
 
+/* The arguments of a call are whole, or were cut off. */
+static int is_json(const struct buf *text)
+{
+    struct json *v = NULL;
+    int rc = json_parse(&v, text_of(text), text->len, INT_MAX, NULL);
+    json_free(v);
+    return rc == 0;
+}
+
 /* What the sample says, to its end when it is done. */
 static void take(struct gen *g, struct gen_sample *s, const char *text, size_t n_bytes)
 {
@@ -424,21 +425,16 @@ static void take(struct gen *g, struct gen_sample *s, const char *text, size_t n
         buf_append(&t->logprobs, s->lp_content.data, s->lp_content.len);
         buf_clear(&s->lp_content);
     }
-    for (int last = 0; last <= s->done; last++) {
-        if (last) {
-            answer_finish(&t->answer);
-        } else {
-            answer_feed(&t->answer, text, n_bytes);
+    messages_split(s, text, n_bytes);
+    while (answer_next(&s->answer, &ev)) {
+        int is_text = ev.kind == ANSWER_CONTENT || ev.kind == ANSWER_REASONING;
+        if (ev.kind == ANSWER_CALL || (is_text && !(t->item.is_open && t->item.kind == ev.kind))) {
+            open_item(g, ev.kind, ev.text, ev.n_bytes);
         }
-        while (answer_next(&t->answer, &ev)) {
-            int is_text = ev.kind == ANSWER_CONTENT || ev.kind == ANSWER_REASONING;
-            if (ev.kind == ANSWER_CALL ||
-                (is_text && !(t->item.is_open && t->item.kind == ev.kind))) {
-                open_item(g, ev.kind, ev.text, ev.n_bytes);
-            }
-            if (is_text || ev.kind == ANSWER_ARGUMENTS) {
-                add_text(g, ev.text, ev.n_bytes);
-            }
+        if (is_text || ev.kind == ANSWER_ARGUMENTS) {
+            add_text(g, ev.text, ev.n_bytes);
+        } else if (ev.kind == ANSWER_CALL_END) {
+            close_item(g, is_json(&t->item.text) ? "completed" : "incomplete");
         }
     }
     if (!s->done) {

@@ -263,6 +263,142 @@ def test_structured_outputs_work_too_but_not_both(server):
     assert e["param"] == "text" and "structured_outputs" in e["message"]
 
 
+# ---- tools ---------------------------------------------------------------------------------------------------------
+
+WEATHER = {"type": "function", "name": "weather", "description": "Weather of a city", "strict": True,
+           "parameters": {"type": "object", "properties": {"city": {"type": "string", "maxLength": 6},
+                                                           "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+                          "required": ["city", "days"], "additionalProperties": False}}
+ADD = {"type": "function", "name": "add", "parameters": {
+    "type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["a"],
+    "additionalProperties": False}}
+TOOLS = [WEATHER, ADD]
+
+
+def chat_tools(tools):
+    return [{"type": "function", "function": {k: v for k, v in t.items() if k != "type"}} for t in tools]
+
+
+def check_call(item):
+    assert item["type"] == "function_call" and item["status"] == "completed" and item["id"].startswith("fc_")
+    assert item["call_id"] and item["call_id"] != item["id"]
+    args = json.loads(item["arguments"])
+    if item["name"] == "weather":
+        assert set(args) == {"city", "days"} and len(args["city"]) <= 6 and 1 <= args["days"] <= 9
+    else:
+        assert item["name"] == "add" and set(args) == {"a"} and 0 <= args["a"] <= 99
+
+
+def test_a_required_tool_is_called_as_chat_calls_it(server):
+    for seed in range(4):
+        kw = {"temperature": 1, "seed": seed, "parallel_tool_calls": False}
+        d = respond(server, POEM, tools=TOOLS, tool_choice="required", max_output_tokens=200, **kw)
+        assert d["status"] == "completed" and d["tools"] == TOOLS and d["tool_choice"] == "required"
+        item, = d["output"]
+        check_call(item)
+        c = server.chat(POEM, tools=chat_tools(TOOLS), tool_choice="required", max_tokens=200, **kw)
+        call = c["choices"][0]["message"]["tool_calls"][0]["function"]
+        assert (item["name"], item["arguments"]) == (call["name"], call["arguments"])
+
+
+def test_a_named_tool_is_called(server):
+    choice = {"type": "function", "name": "add"}
+    d = respond(server, POEM, tools=TOOLS, tool_choice=choice, max_output_tokens=100)
+    check_call(d["output"][0])
+    assert d["output"][0]["name"] == "add" and d["tool_choice"] == choice and len(d["output"]) == 1
+    e = respond(server, POEM, 400, tools=TOOLS, tool_choice={"type": "function", "name": "nobody"})
+    assert e["param"] == "tool_choice" and "nobody" in e["message"]
+
+
+def test_a_streamed_call_tells_its_arguments_piece_by_piece(server):
+    kw = {"tools": TOOLS, "tool_choice": "required", "max_output_tokens": 200, "temperature": 1, "seed": 3}
+    plain, ev = respond(server, POEM, **kw), events(server, POEM, **kw)
+    assert without_ids(ev[-1]["response"]["output"]) == without_ids(plain["output"])
+    for index, item in enumerate(ev[-1]["response"]["output"]):
+        check_call(item)
+        mine = [e for e in ev if e.get("output_index") == index]
+        types = [e["type"].removeprefix("response.") for e in mine]
+        n = types.count("function_call_arguments.delta")
+        assert n > 1 and types == ["output_item.added"] + n * ["function_call_arguments.delta"] + \
+            ["function_call_arguments.done", "output_item.done"]
+        assert mine[0]["item"] == {**item, "arguments": "", "status": "in_progress"}
+        assert "".join(e["delta"] for e in mine[1:-2]) == mine[-2]["arguments"] == item["arguments"]
+        assert all(e["item_id"] == item["id"] for e in mine[1:-1]) and mine[-1]["item"] == item
+
+
+def test_a_call_that_is_cut_is_incomplete(server):
+    kw = {"tools": [ADD], "tool_choice": {"type": "function", "name": "add"}, "max_output_tokens": 3}
+    for d in (respond(server, POEM, **kw), events(server, POEM, **kw)[-1]["response"]):
+        assert d["status"] == "incomplete" and [i["status"] for i in d["output"]] == ["incomplete"]
+
+
+def test_tools_with_choice_none_are_not_called_and_auto_needs_its_flag(server):
+    d = respond(server, POEM, tools=TOOLS, tool_choice="none")
+    assert [i["type"] for i in d["output"]] == ["message"]
+    for kw in ({}, {"tool_choice": "auto"}):
+        e = respond(server, POEM, 400, tools=TOOLS, **kw)
+        assert "--enable-auto-tool-choice" in e["message"] and e["param"] == "tool_choice"
+
+
+# Tells everything of a message, so that a lost field is a lost token.
+TELL_ALL = ("{% for m in messages %}{{ m.role }}|{{ m.content }}|{{ m.tool_calls | default([]) | tojson }}|"
+            "{{ m.tool_call_id | default('') }}|{{ m.reasoning_content | default('') }}\n{% endfor %}"
+            "{{ tools | default([]) | tojson }}Assistant: ")
+
+
+@pytest.fixture(scope="module")
+def teller():
+    with ternlib.Server(args=["--chat-template", TELL_ALL, "--enable-auto-tool-choice", "--tool-call-parser", "ernie45"],
+                        env={"VLLM_ENABLE_RESPONSES_API_STORE": "1"}) as s:
+        yield s
+        assert s.proc.poll() is None
+
+
+def test_replayed_calls_and_their_outputs_are_the_messages_of_chat(teller):
+    kw = {"tools": TOOLS, "temperature": 0}
+    first = respond(teller, "天气？", tool_choice="required", max_output_tokens=200, **kw)
+    calls = [i for i in first["output"] if i["type"] == "function_call"]
+    assert calls
+    outputs = [{"type": "function_call_output", "call_id": c["call_id"], "output": "晴 " + c["name"]} for c in calls]
+    messages = [
+        {"role": "user", "content": "天气？"},
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": c["call_id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
+            for c in calls]},
+        *({"role": "tool", "tool_call_id": o["call_id"], "content": o["output"]} for o in outputs)]
+    chat = teller.chat(messages, tools=chat_tools(TOOLS), temperature=0, max_tokens=24)
+    replayed = respond(teller, [{"role": "user", "content": "天气？"}, *first["output"], *outputs], **kw)
+    by_id = respond(teller, outputs, previous_response_id=first["id"], **kw)
+    in_parts = respond(teller, [{**o, "output": [{"type": "input_text", "text": o["output"]}]} for o in outputs],
+                       previous_response_id=first["id"], **kw)
+    for d in (replayed, by_id, in_parts):
+        assert d["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
+        assert output_text(d) == (chat["choices"][0]["message"]["content"] or "")
+
+
+def test_reasoning_text_and_calls_in_a_row_are_one_message(teller):
+    call = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": "{\"a\": 1}"}
+    items = [{"role": "user", "content": "问"},
+             {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "想"}]},
+             {"role": "assistant", "content": [{"type": "output_text", "text": "好"}]}, call,
+             {"type": "function_call_output", "call_id": "c1", "output": "2"},
+             {"role": "assistant", "content": "答"}, {"role": "assistant", "content": "又答"}]
+    messages = [{"role": "user", "content": "问"},
+                {"role": "assistant", "content": "好", "reasoning_content": "想", "tool_calls": [
+                    {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{\"a\": 1}"}}]},
+                {"role": "tool", "tool_call_id": "c1", "content": "2"},
+                {"role": "assistant", "content": "答"}, {"role": "assistant", "content": "又答"}]
+    d, c = respond(teller, items), teller.chat(messages, temperature=0, max_tokens=24)
+    assert d["usage"]["input_tokens"] == c["usage"]["prompt_tokens"]
+    assert output_text(d) == c["choices"][0]["message"]["content"]
+
+
+def test_arguments_that_are_no_json_are_refused(teller):
+    e = respond(teller, [{"role": "user", "content": "a"}, {"type": "function_call", "call_id": "c", "name": "f",
+                                                           "arguments": "{\"a\""}], 400)
+    assert "arguments" in e["message"]
+
+
 # ---- refusals ------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("body,param", [
