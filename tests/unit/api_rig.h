@@ -27,7 +27,8 @@ struct api_rig {
     struct engine_options eo;
     struct server_options so;
     int port;
-    struct buf b; /* the last answer */
+    const char *template; /* NULL: the model's */
+    struct buf b;         /* the last answer */
 };
 
 static const char *const rig_names[] = {"org/poet-1", "alias"};
@@ -61,7 +62,7 @@ static inline void rig_ready(struct api_rig *r, int eos_every, unsigned step_us)
 {
     struct err e = {0};
     if (tokenizer_open(&r->tokenizer, RIG_MODEL, &e) != 0 ||
-        chat_template_open(&r->chat, RIG_MODEL, NULL, r->tokenizer, &e) != 0) {
+        chat_template_open(&r->chat, RIG_MODEL, r->template, r->tokenizer, &e) != 0) {
         fail_msg("%s", e.text);
     }
     fake_init(&r->fake, tokenizer_n_ids(r->tokenizer), 400, &r->eo);

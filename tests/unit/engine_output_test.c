@@ -234,6 +234,21 @@ static void half_a_character_is_never_shown(void **state)
     output_fini(&f.out);
 }
 
+static void special_tokens_that_a_parser_needs_stay_text(void **state)
+{
+    (void)state;
+    int32_t end = tokenizer_eos_id(tok), sep = tokenizer_sep_id(tok);
+    assert_true(end >= 0 && sep >= 0 && tokenizer_is_special(tok, end));
+    const int32_t shown[] = {-1, end};
+    struct output_options o = {.skip_special = 1, .shown = shown, .n_shown = 2};
+    struct feed f;
+    int32_t ids[4] = {id_of("h"), end, sep, id_of("e")};
+    begin(&f, &o);
+    feed(&f, ids, 4, FINISH_LENGTH, -1);
+    assert_string_equal(f.shown, "h</s>e");
+    output_fini(&f.out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +257,7 @@ int main(void)
         cmocka_unit_test(the_text_of_a_stop_token_is_left_out),
         cmocka_unit_test(a_match_on_the_last_token_beats_length),
         cmocka_unit_test(half_a_character_is_never_shown),
+        cmocka_unit_test(special_tokens_that_a_parser_needs_stay_text),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

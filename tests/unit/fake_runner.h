@@ -30,6 +30,9 @@ struct fake_runner {
     atomic_int n_runs, max_rows_seen, max_seqs_seen;
     atomic_int n_rows_total;
     atomic_int closed;
+    /* One sequence at a time says this, then eos_id; counted from the end of its prefill. */
+    const int32_t *script;
+    int n_script, script_start;
 };
 
 static inline uint64_t fake_mix(uint64_t h, int32_t token)
@@ -100,6 +103,14 @@ static inline int fake_run(void *ctx, const struct forward_batch *b, const float
             }
             if (n_logits == f->max_logits) {
                 return err_set(e, ERR_INTERNAL, "more than %d rows want logits", f->max_logits);
+            }
+            if (f->script) {
+                f->script_start = q->n_rows > 1 ? b->kv_index[r] : f->script_start;
+                int at = b->kv_index[r] - f->script_start;
+                float *row = f->logits + (size_t)n_logits++ * f->ops.logits_stride;
+                fake_row(f, 1, row);
+                row[at < f->n_script ? f->script[at] : f->eos_id] = 9.0f;
+                continue;
             }
             uint64_t h = 1;
             for (int p = 0; p <= b->kv_index[r]; p++) {
