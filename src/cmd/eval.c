@@ -524,7 +524,7 @@ int cmd_eval(int argc, char **argv)
     int rc = v ? args_parse(&o, command, argc, argv) : EXIT_FAULT;
     rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
     if (rc < 0) {
-        args_log(&o, a.log_level, NULL, &s.log);
+        args_log(&o, &a, NULL, &s.log);
         if (s.log.level == LOG_INFO && !opts_source(&o, "log-level")) {
             s.log.level = LOG_WARNING;
         }
