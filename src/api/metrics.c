@@ -114,6 +114,15 @@ static void engine_gauges(const struct server *s, struct text *t, const struct e
     buf_printf(out, "vllm:engine_sleep_state{%s,sleep_state=\"discard_all\"} 0\n", t->labels);
     gauge(t, "vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", st->kv_usage);
     gauge(t, "vllm:kv_cache_bytes", "Bytes of the KV store.", (double)st->kv_bytes);
+    gauge(t, "vllm:kv_cache_resident_bytes", "Bytes of the KV blocks that were ever used.",
+          (double)st->kv_touched_bytes);
+    gauge(t, "vllm:kv_cache_fragmentation_perc",
+          "Share of the slots of running sequences that hold no token, 0 to 1.",
+          st->kv_fragmentation);
+    gauge(t, "vllm:largest_admissible_prompt_tokens",
+          "The longest prompt that the free KV blocks could take now.", st->max_admissible_tokens);
+    gauge(t, "vllm:model_weight_bytes", "Bytes of the loaded weights.",
+          (double)s->model.weight_bytes);
     head(out, "vllm:cache_config_info", "gauge", "KV cache configuration.");
     buf_printf(out, "vllm:cache_config_info{engine=\"0\",block_size=\"%d\",num_gpu_blocks=\"%d\"",
                st->block_tokens, st->n_blocks);
@@ -130,7 +139,7 @@ static void engine_gauges(const struct server *s, struct text *t, const struct e
     buf_puts(out, "} 1\n");
 }
 
-static void engine_counters(struct text *t, const struct engine_stats *st)
+static void engine_counters(struct text *t, const struct engine_stats *st, const struct metrics *m)
 {
     static const enum finish_reason reasons[] = {FINISH_STOP, FINISH_LENGTH, FINISH_ABORT,
                                                  FINISH_ERROR, FINISH_REPETITION};
@@ -166,6 +175,8 @@ static void engine_counters(struct text *t, const struct engine_stats *st)
         buf_printf(out, "vllm:request_success_total{%s,finished_reason=\"%s\"} %llu\n", t->labels,
                    finish_reason_name(reasons[i]), (unsigned long long)st->finished[reasons[i]]);
     }
+    counter(t, "vllm:tool_call_parser_invocations_total", "Answers searched for tool calls.",
+            m->tool_call_parses);
     counter(t, "vllm:kv_block_evictions_total", "Cached blocks given to other content.",
             st->evictions);
     counter(t, "vllm:engine_steps_total", "Steps of the engine loop.", st->steps);
@@ -368,7 +379,7 @@ void metrics_handle(struct server *s, struct http_exchange *x)
         engine_stats(s->model.engine, &st);
     }
     engine_gauges(s, &t, &st);
-    engine_counters(&t, &st);
+    engine_counters(&t, &st, &s->metrics);
     engine_histograms(&t, &st, s->model.max_model_len);
     http_text(s, &out);
     process_text(&out);

@@ -26,6 +26,7 @@ struct metrics {
     struct metrics_summary request_size[METRICS_ROUTES], response_size[METRICS_ROUTES];
     uint64_t highr[METRICS_HIGHR], highr_count;
     double highr_sum;
+    uint64_t tool_call_parses; /* choices whose text went through the tool-call parser */
 };
 /* route: index into the route table, or METRICS_ROUTES - 1 for none of them. */
 void metrics_http(struct metrics *m, int route, const char *method, int status, double seconds,

@@ -195,7 +195,9 @@ struct engine_stats {
     int n_running, n_waiting;
     double kv_usage; /* 0..1 */
     int n_blocks, block_tokens;
-    uint64_t kv_bytes;
+    uint64_t kv_bytes, kv_touched_bytes; /* of the store; of blocks ever used */
+    double kv_fragmentation;   /* share of the running sequences' slots that hold no token, 0..1 */
+    int max_admissible_tokens; /* the longest prompt that free blocks could take now */
     uint64_t prompt_tokens, generation_tokens, prompt_tokens_cached;
     uint64_t prefix_queries, prefix_hits; /* tokens */
     uint64_t preemptions, evictions;

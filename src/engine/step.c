@@ -79,6 +79,25 @@ static void send(struct engine *en, struct seq *q, struct engine_event *ev)
     en->outbox_tail = ev;
 }
 
+/* A sequence owns whole blocks; what it does not fill is lost to others. Shared blocks are full, so
+ * counting them once a sequence changes little. */
+static double fragmentation(const struct sched *s)
+{
+    int64_t slots = 0, filled = 0;
+    for (int i = 0; i < s->n_running; i++) {
+        slots += (int64_t)s->running[i]->n_blocks * KV_BLOCK_TOKENS;
+        filled += s->running[i]->n_computed;
+    }
+    return slots > filled ? (double)(slots - filled) / (double)slots : 0.0;
+}
+
+static int max_admissible(const struct engine *en)
+{
+    int64_t room = (int64_t)kv_pool_n_free(en->pool) * KV_BLOCK_TOKENS;
+    int most = en->o.max_model_len - 1;
+    return room < most ? (int)room : most;
+}
+
 void step_flush(struct engine *en)
 {
     struct engine_stats *s = &en->stats;
@@ -87,6 +106,9 @@ void step_flush(struct engine *en)
     s->n_running = en->sched.n_running;
     s->n_waiting = en->sched.n_waiting;
     s->kv_usage = kv_pool_usage(en->pool);
+    s->kv_touched_bytes = (uint64_t)pool.n_touched * en->ops.block_bytes;
+    s->kv_fragmentation = fragmentation(&en->sched);
+    s->max_admissible_tokens = max_admissible(en);
     s->prefix_queries = pool.queries_tokens;
     s->prefix_hits = pool.hits_tokens;
     s->evictions = pool.evictions;

@@ -29,7 +29,7 @@ struct block {
     int32_t refs;
     int32_t prev, next; /* free queue */
     int32_t chain;      /* next block in the same bucket of the index */
-    int hashed;
+    int hashed, touched;
     struct hash128 hash, parent_hash;
     uint64_t serial, parent_serial; /* 0: no parent */
     int32_t tokens[KV_BLOCK_TOKENS];
@@ -43,7 +43,7 @@ struct kv_pool {
     int32_t *buckets;
     uint32_t bucket_mask;
     int32_t head, tail; /* free queue */
-    int n_free, n_cached;
+    int n_free, n_cached, n_touched;
     int enable_cache;
     uint64_t hash_seed;
     uint64_t hash_mask; /* all ones outside of tests */
@@ -247,6 +247,7 @@ void kv_pool_stats(const struct kv_pool *p, struct kv_pool_stats *out)
     out->n_blocks = p->n_blocks;
     out->n_free = p->n_free;
     out->n_cached = p->n_cached;
+    out->n_touched = p->n_touched;
     out->queries_tokens = p->queries_tokens;
     out->hits_tokens = p->hits_tokens;
     out->evictions = p->evictions;
@@ -276,6 +277,8 @@ int kv_pool_alloc(struct kv_pool *p, int n, int32_t *out)
             forget(p, id);
             p->evictions++;
         }
+        p->n_touched += !p->blocks[id].touched;
+        p->blocks[id].touched = 1;
         p->blocks[id].refs = 1;
         out[i] = id;
     }

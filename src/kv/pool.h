@@ -22,6 +22,7 @@ struct kv_pool_stats {
     int n_blocks;                         /* all, the null block included */
     int n_free;                           /* blocks that can be allocated, cached ones included */
     int n_cached;                         /* blocks with a hash */
+    int n_touched;                        /* blocks ever handed out: their pages exist */
     uint64_t queries_tokens, hits_tokens; /* prefix lookups of new requests, in tokens */
     uint64_t evictions;
 };
