@@ -423,9 +423,12 @@ static const struct route *admit(struct server *s, struct http_exchange *x)
     http_set_tag(x, r + 1);
     add_cors(s, x);
     if (s->o.enable_request_id_headers) {
-        char random[33];
         const char *id = request_id_header(x);
-        random_hex(random, 32);
+        char random[33];
+        if (!id) { /* what is made here also names the answer */
+            random_hex(random, 32);
+            http_set_label(x, random);
+        }
         http_add_header(x, "x-request-id", id ? id : random);
     }
     if (strcmp(method, "OPTIONS") == 0 && http_header(x, "origin") &&

@@ -319,6 +319,9 @@ static void set_id(struct gen *g)
     if (!base && g->f.request_id && g->f.request_id[0]) {
         base = g->f.request_id;
     }
+    if (!base && http_label(g->x)[0]) { /* what x-request-id already says */
+        base = http_label(g->x);
+    }
     if (!base) {
         random_hex(random, 32);
         base = random;

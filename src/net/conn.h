@@ -24,7 +24,8 @@ struct http_exchange {
     struct buf extra; /* header lines added by the user */
     uint64_t started_ns, response_bytes;
     int status;
-    int tag; /* the user's */
+    int tag;        /* the user's */
+    char label[36]; /* the user's */
     int streaming, chunked, no_body;
     int was_high;
 };

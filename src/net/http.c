@@ -498,6 +498,18 @@ void http_set_tag(struct http_exchange *x, int tag)
     x->tag = tag;
 }
 
+void http_set_label(struct http_exchange *x, const char *label)
+{
+    size_t n = strnlen(label, sizeof x->label - 1);
+    memcpy(x->label, label, n);
+    x->label[n] = 0;
+}
+
+const char *http_label(const struct http_exchange *x)
+{
+    return x->label;
+}
+
 int http_tag(const struct http_exchange *x)
 {
     return x->tag;

@@ -90,6 +90,9 @@ int http_status(const struct http_exchange *x);              /* of the response,
 /* A number of the user's, 0 at first; kept until on_end. */
 void http_set_tag(struct http_exchange *x, int tag);
 int http_tag(const struct http_exchange *x);
+/* A short text of the user's, at most 35 bytes, "" at first. */
+void http_set_label(struct http_exchange *x, const char *label);
+const char *http_label(const struct http_exchange *x);
 
 /* Who is told that the client went away before the response ended, at most once, never from inside
  * a call of the functions below. */
