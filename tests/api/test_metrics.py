@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """/metrics: names that dashboards use exist from the start as 0, and the sums are the requests' sums."""
 import re
+import time
 
 import pytest
-from ternlib import Server, metric, parse_metrics
+from ternlib import SLOW, Server, http_bytes, metric, parse_metrics
 
 NAMES = """num_requests_running num_requests_waiting kv_cache_usage_perc cache_config_info prefix_cache_queries_total
 prefix_cache_hits_total num_preemptions_total prompt_tokens_total generation_tokens_total request_success_total
@@ -38,6 +39,77 @@ def test_every_series_exists_from_the_start_as_0(fresh):
     for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_start_time_seconds",
                  "process_open_fds"):
         assert metric(m, name) > 0
+
+
+# Every metric of vLLM's V1 engine that has a meaning here: gauges, counters, histograms; and our own.
+GAUGES = """num_requests_running num_requests_waiting num_requests_waiting_by_reason engine_sleep_state kv_cache_usage_perc
+cache_config_info kv_cache_bytes kv_cache_resident_bytes kv_cache_fragmentation_perc largest_admissible_prompt_tokens
+model_weight_bytes""".split()
+COUNTERS = """prefix_cache_queries prefix_cache_hits external_prefix_cache_queries external_prefix_cache_hits mm_cache_queries
+mm_cache_hits num_preemptions prompt_tokens prompt_tokens_by_source prompt_tokens_cached generation_tokens request_success
+tool_call_parser_invocations kv_block_evictions engine_steps""".split()
+LENGTHS, LATENCY = [1, 2, 5, 10, 20, 50], [.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920,
+                                           7680]
+BETWEEN = [.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80]
+HISTOGRAMS = {
+    **dict.fromkeys(("request_prompt_tokens", "request_generation_tokens", "request_max_num_generation_tokens",
+                     "request_params_max_tokens", "request_prefill_kv_computed_tokens"), LENGTHS),
+    "request_params_n": [1, 2, 5, 10, 20],
+    "iteration_tokens_total": [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384],
+    "time_to_first_token_seconds": [.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160,
+                                    640, 2560],
+    **dict.fromkeys(("inter_token_latency_seconds", "request_time_per_output_token_seconds", "engine_step_seconds"), BETWEEN),
+    **dict.fromkeys(("e2e_request_latency_seconds", "request_queue_time_seconds", "request_inference_time_seconds",
+                     "request_prefill_time_seconds", "request_decode_time_seconds"), LATENCY)}
+LABELS = {"num_requests_waiting_by_reason": ("reason", ["capacity", "deferred"]),
+          "engine_sleep_state": ("sleep_state", ["awake", "weights_offloaded", "discard_all"]),
+          "prompt_tokens_by_source": ("source", ["local_compute", "local_cache_hit", "external_kv_transfer"]),
+          "request_success": ("finished_reason", ["stop", "length", "abort", "error", "repetition"])}
+
+
+def test_the_whole_list_is_there_with_its_types_labels_and_buckets_and_nothing_else():
+    with Server(args=["--served-model-name", "poet", "--max-model-len", 64]) as s:
+        text = s.get("/metrics").body.decode()
+    m = parse_metrics(text)
+    types = dict(re.findall(r"^# TYPE (vllm:\S+) (\S+)$", text, re.M))
+    want = {**{"vllm:" + n: "gauge" for n in GAUGES}, **{f"vllm:{n}_total": "counter" for n in COUNTERS},
+            **{"vllm:" + n: "histogram" for n in HISTOGRAMS}}
+    assert types == want
+    for n in (*GAUGES, *(c + "_total" for c in COUNTERS)):
+        key, values = LABELS.get(n.removesuffix("_total"), ("engine", ["0"]))
+        assert sorted(dict(l)[key] for k, l in m if k == "vllm:" + n) == sorted(values), n
+        not_zero = n in ("cache_config_info", "engine_sleep_state", "kv_cache_bytes", "kv_cache_resident_bytes",
+                         "largest_admissible_prompt_tokens", "model_weight_bytes")
+        assert (metric(m, "vllm:" + n, engine="0") > 0) == not_zero, n
+    for n, bounds in HISTOGRAMS.items():
+        les = sorted(float(dict(l)["le"]) for k, l in m if k == f"vllm:{n}_bucket")
+        assert les == [*bounds, float("inf")], n
+        assert metric(m, f"vllm:{n}_sum", model_name="poet") == metric(m, f"vllm:{n}_count", model_name="poet") == 0, n
+
+
+def test_gauges_of_the_kv_cache_follow_what_is_used(slow_model):
+    with Server(slow_model, ["--max-model-len", 4000, "--kv-cache-memory-bytes", "40M", "--no-enable-prefix-caching"]) as s:
+        m = s.metrics()
+        block = metric(m, "vllm:kv_cache_bytes") / int(next(dict(l) for n, l in m if n == "vllm:cache_config_info")[
+            "num_gpu_blocks"])
+        assert metric(m, "vllm:largest_admissible_prompt_tokens") == 3999
+        assert 50e6 < metric(m, "vllm:model_weight_bytes") < metric(m, "process_resident_memory_bytes")
+        assert metric(m, "vllm:kv_cache_resident_bytes") < 4 * block  # the warm-up's
+        with s.raw() as sock:
+            sock.sendall(http_bytes("/v1/completions", {"prompt": [300] * 2001, "max_tokens": 1500, "ignore_eos": True}))
+            s.wait_running()
+            end = time.monotonic() + 60 * SLOW
+            while s.metric("vllm:generation_tokens_total") < 3:
+                assert time.monotonic() < end
+            m = s.metrics()
+            free = metric(m, "vllm:kv_cache_bytes") / block - 1 - metric(m, "vllm:kv_cache_resident_bytes") / block
+            assert metric(m, "vllm:kv_cache_resident_bytes") >= 126 * block
+            assert abs(metric(m, "vllm:largest_admissible_prompt_tokens") - min(3999, free * 16)) <= 32
+            assert 0 <= metric(m, "vllm:kv_cache_fragmentation_perc") < 0.02
+        m = s.wait_idle(10)
+        assert metric(m, "vllm:kv_cache_fragmentation_perc") == 0
+        assert metric(m, "vllm:largest_admissible_prompt_tokens") == 3999
+        assert metric(m, "vllm:kv_cache_resident_bytes") >= 126 * block
 
 
 def test_counts_and_sums_after_10_requests_of_10_tokens(fresh):
