@@ -625,11 +625,14 @@ static int read_reasoning(struct translation *t)
     return 0;
 }
 
+/* The function keeps its members in the order of the request, as templates may print them. */
 static int write_tool(struct translation *t, const struct json *tool, size_t i)
 {
-    static const char *const copied[] = {"name", "description", "parameters", "strict"};
     const char *type = word(json_get(tool, "type"));
     char param[64];
+    const char *key;
+    const struct json *value;
+    size_t it = 0, n;
     snprintf(param, sizeof param, "tools.%zu%s", i, type ? "" : ".type");
     if (json_type(tool) != JSON_OBJECT || !type) {
         return api_fail_field(t->f.e, param, "missing", tool,
@@ -651,11 +654,10 @@ static int write_tool(struct translation *t, const struct json *tool, size_t i)
     json_w_kstring(&t->w, "type", "function");
     json_w_key(&t->w, "function");
     json_w_object(&t->w);
-    for (size_t k = 0; k < sizeof copied / sizeof *copied; k++) {
-        const struct json *v = json_get(tool, copied[k]);
-        if (json_type(v) != JSON_NULL) {
-            json_w_key(&t->w, copied[k]);
-            json_w_value(&t->w, v);
+    while (json_next(tool, &it, &key, &n, &value)) {
+        if (strcmp(key, "type") != 0 && json_type(value) != JSON_NULL) {
+            json_w_keyn(&t->w, key, n);
+            json_w_value(&t->w, value);
         }
     }
     json_w_object_end(&t->w);
