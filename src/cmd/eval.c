@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tern eval: how good a checkpoint is. Perplexity of texts, multiple choice (C-Eval, CMMLU, MMLU),
- * GSM8K, and generated text against references, of a model directory. The report goes to standard
+ * GSM8K, and generated text against references, of a model directory or of
+ * whatever answers at --base-url. The report goes to standard
  * output, progress to stderr. */
 #include "cmd/eval.h"
 #include "base/clock.h"
@@ -21,7 +22,7 @@
 #define G_EVAL        "Evaluation"
 
 struct args_eval {
-    const char *data, *split, *subjects, *output, *samples;
+    const char *data, *split, *subjects, *output, *samples, *base_url, *api_key;
     struct opt_list tasks, texts, references;
     int64_t n_shots, limit, window, stride, max_gen_tokens, concurrency;
     int json, quiet, chat;
@@ -120,6 +121,20 @@ static const struct opt rows[] = {
      .min = 1,
      .max = 4096,
      .help = "Questions in flight; changes nothing in the results."},
+    {.name = "base-url",
+     .type = OPT_STRING,
+     .offset = FIELD(base_url),
+     .group = G_EVAL,
+     .meta = "URL",
+     .help = "Ask an OpenAI-compatible server instead; MODEL is then a name it serves. Scores need "
+             "completions with echo, and /tokenize or --tokenizer."},
+    {.name = "api-key",
+     .type = OPT_STRING,
+     .offset = FIELD(api_key),
+     .group = G_EVAL,
+     .env = "OPENAI_API_KEY",
+     .meta = "KEY",
+     .help = "Key for --base-url."},
     {.name = "json",
      .type = OPT_BOOL,
      .offset = FIELD(json),
@@ -505,6 +520,22 @@ static int run_local(struct evaluation *v, const struct args_eval *a, struct set
     return rc;
 }
 
+static int run_remote(struct evaluation *v, const struct args_eval *a, const struct args_engine *g,
+                      struct err *e)
+{
+    struct eval_backend b = {0};
+    struct eval_remote_options o = {.base_url = a->base_url,
+                                    .model = g->model,
+                                    .api_key = a->api_key,
+                                    .tokenizer = g->tokenizer,
+                                    .max_in_flight = (int)a->concurrency,
+                                    .max_model_len = (int)g->max_model_len};
+    int rc = eval_remote_open(&b, &o, e);
+    rc = rc < 0 ? rc : measure(v, &b, a->quiet, e);
+    eval_remote_close(&b);
+    return rc;
+}
+
 int cmd_eval(int argc, char **argv)
 {
     const char *command = "tern eval";
@@ -522,7 +553,11 @@ int cmd_eval(int argc, char **argv)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     int rc = v ? args_parse(&o, command, argc, argv) : EXIT_FAULT;
-    rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
+    if (rc < 0 && own.base_url && o.args.n == 0) {
+        /* the server's first model */
+    } else {
+        rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
+    }
     if (rc < 0) {
         args_log(&o, &a, NULL, &s.log);
         if (s.log.level == LOG_INFO && !opts_source(&o, "log-level")) {
@@ -530,8 +565,8 @@ int cmd_eval(int argc, char **argv)
         }
         sigprocmask(SIG_BLOCK, &set, NULL);
         rc = load(v, &own, &e);
-        rc = rc < 0 ? rc : run_local(v, &own, &s, &e);
-        rc = rc < 0 ? rc : report(v, &own, a.model, &e);
+        rc = rc < 0 ? rc : own.base_url ? run_remote(v, &own, &a, &e) : run_local(v, &own, &s, &e);
+        rc = rc < 0 ? rc : report(v, &own, a.model ? a.model : own.base_url, &e);
         rc = rc < 0 ? args_fail(command, &e) : 0;
     }
     for (int i = 0; v && i < v->n_tasks; i++) {

@@ -117,9 +117,12 @@ int eval_data_load(struct eval_task *t, const char *name, const struct eval_data
 /* JSON lines {"prompt": …, "reference": … or "references": […]}. */
 int eval_data_references(struct eval_task *t, const char *path, int64_t limit, struct err *e);
 void eval_task_fini(struct eval_task *t);
+/* Appends the ids of a text. */
+typedef int eval_encoder(void *self, const char *text, size_t n_bytes, struct token_ids *out,
+                         struct err *e);
 /* Tokens of a choice: `context` (cut of trailing white space, which goes to the choice) and the
  * joined text, encoded; *n_context of whole's ids are context. */
-int eval_encode_choice(const struct tokenizer *t, const struct eval_question *q, int choice,
+int eval_encode_choice(eval_encoder *encode, void *self, const struct eval_question *q, int choice,
                        struct token_ids *whole, size_t *n_context, struct err *e);
 
 /* ---- eval_score.c ---- */
@@ -141,5 +144,15 @@ struct setup;
 /* `s` has its engine; both outlive the backend. */
 int eval_local_open(struct eval_backend *b, struct setup *s, int max_in_flight, struct err *e);
 void eval_local_close(struct eval_backend *b);
+
+/* ---- eval_remote.c ---- */
+struct eval_remote_options {
+    const char *base_url; /* with or without /v1 */
+    const char *model;    /* NULL: the first that /v1/models names */
+    const char *api_key, *tokenizer;
+    int max_in_flight, max_model_len; /* 0: as /v1/models says, else 4,096 */
+};
+int eval_remote_open(struct eval_backend *b, const struct eval_remote_options *o, struct err *e);
+void eval_remote_close(struct eval_backend *b); /* due whatever open returned */
 
 #endif

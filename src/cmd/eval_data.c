@@ -616,7 +616,7 @@ int eval_data_load(struct eval_task *t, const char *name, const struct eval_data
 
 /* ---- tokens of a choice ---- */
 
-int eval_encode_choice(const struct tokenizer *t, const struct eval_question *q, int choice,
+int eval_encode_choice(eval_encoder *encode, void *self, const struct eval_question *q, int choice,
                        struct token_ids *whole, size_t *n_context, struct err *e)
 {
     struct buf text;
@@ -626,10 +626,10 @@ int eval_encode_choice(const struct tokenizer *t, const struct eval_question *q,
     buf_append(&text, q->context, q->context_bytes);
     buf_puts(&text, q->choices[choice]);
     int rc = text.failed ? err_set(e, ERR_NOMEM, "out of memory")
-                         : tokenizer_encode(t, q->context, q->context_bytes - blank, 1, whole, e);
+                         : encode(self, q->context, q->context_bytes - blank, whole, e);
     *n_context = whole->n;
     whole->n = 0;
-    rc = rc < 0 ? rc : tokenizer_encode(t, text.data, text.len, 1, whole, e);
+    rc = rc < 0 ? rc : encode(self, text.data, text.len, whole, e);
     buf_fini(&text);
     if (rc >= 0 && whole->n <= *n_context) {
         rc = err_set(e, ERR_FORMAT, "a choice adds no token to its context");

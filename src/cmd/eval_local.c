@@ -218,6 +218,12 @@ static void scoring_params(struct sampling_params *p)
     p->n_prompt_logprobs = 0;
 }
 
+static int encode(void *self, const char *text, size_t n, struct token_ids *out, struct err *e)
+{
+    const struct local *l = self;
+    return tokenizer_encode(l->s->tokenizer, text, n, 1, out, e);
+}
+
 /* Are the choices single tokens after one context? Then their ids are in `letters`. */
 static int ask_choices(struct local *l, struct eval_question *q, struct err *e)
 {
@@ -227,7 +233,7 @@ static int ask_choices(struct local *l, struct eval_question *q, struct err *e)
     size_t n_context = 0, n_first = 0;
     int single = 1, rc = 0;
     for (int i = 0; rc >= 0 && i < q->n_choices; i++) {
-        rc = eval_encode_choice(l->s->tokenizer, q, i, &l->ids, &n_context, e);
+        rc = eval_encode_choice(encode, l, q, i, &l->ids, &n_context, e);
         if (rc < 0) {
             break;
         }
@@ -253,7 +259,7 @@ static int ask_choices(struct local *l, struct eval_question *q, struct err *e)
         rc = j ? submit(l, j, ids, n, &p, e) : ERR_NOMEM;
     }
     for (int i = 0; rc >= 0 && !single && i < q->n_choices; i++) {
-        rc = eval_encode_choice(l->s->tokenizer, q, i, &l->ids, &n_context, e);
+        rc = eval_encode_choice(encode, l, q, i, &l->ids, &n_context, e);
         struct job *j = rc < 0 ? NULL : new_job(l, JOB_CHOICE, q, e);
         if (!j) {
             rc = rc < 0 ? rc : ERR_NOMEM;

@@ -222,3 +222,37 @@ def test_gsm8k_shots_stop_and_number_reading(tmp_path):
 def test_published_files_are_read_whole(task, subjects, split):
     doc = evaluate("--tasks", task, "--data", SHARED / "assets" / "eval", "--limit", 1, "--num-fewshot", 0)["tasks"][0]
     assert len(doc["subjects"]) == doc["n"] == subjects and doc["split"] == split
+
+
+# ---- a server instead of a directory ----
+
+@pytest.mark.parametrize("own_tokenizer", [False, True])
+def test_a_server_is_measured_like_a_directory(server, tmp_path, own_tokenizer):
+    write_ceval(tmp_path)
+    (tmp_path / "t").write_text("白日依山尽，黄河入海流。Once upon a time.")
+    (tmp_path / "r").write_text(json.dumps({"prompt": "春", "reference": "春风"}) + "\n")
+    args = ["--tasks", "ceval", "--data", tmp_path, "--perplexity", tmp_path / "t", "--window", 12,
+            "--references", tmp_path / "r", "--max-gen-tokens", 12]
+    here, mine = samples(tmp_path, *args)
+    extra = ["--tokenizer", MODEL] if own_tokenizer else []
+    r = run("eval", "--base-url", f"http://127.0.0.1:{server.port}/v1", "--json", "--quiet", *extra, *args,
+            "--log-samples", tmp_path / "samples")
+    assert r.returncode == 0, r.stderr
+    there, theirs = json.loads(r.stdout), [json.loads(x) for x in (tmp_path / "samples").read_text().splitlines()]
+    assert there["texts"][0]["nll"] == pytest.approx(here["texts"][0]["nll"], rel=1e-6)
+    assert len(mine) == len(theirs) == 4 and mine[3] == theirs[3]
+    for a, b in zip(mine[:3], theirs):
+        assert [c["logprob"] for c in a["choices"]] == pytest.approx([c["logprob"] for c in b["choices"]], abs=1e-5)
+        assert a["picked"] == b["picked"]
+    for t in (here, there):
+        for key in ("seconds", "model", "texts"):
+            del t[key]
+    assert here == there
+
+
+def test_a_server_that_is_not_there_or_refuses_is_one_line(server, tmp_path):
+    (tmp_path / "t").write_text("白日依山尽")
+    r = run("eval", "--base-url", f"http://127.0.0.1:{ternlib.free_port()}", "--perplexity", tmp_path / "t")
+    assert r.returncode == 1 and b"/v1/models" in r.stderr and len(r.stderr.splitlines()) == 1
+    r = run("eval", "nobody", "--base-url", f"http://127.0.0.1:{server.port}", "--perplexity", tmp_path / "t", "--quiet")
+    assert r.returncode == 1 and b"nobody" in r.stderr and b"404" in r.stderr, r.stderr
