@@ -214,7 +214,7 @@ BAD = [("temperature", -1), ("temperature", 2.5), ("temperature", "hot"), ("temp
        ("top_p", 1.0001), ("top_p", -0.1), ("top_p", "a"), ("top_k", -2), ("top_k", 1.5), ("top_k", "a"), ("min_p", -0.1),
        ("min_p", 1.1), ("presence_penalty", 2.1), ("presence_penalty", -2.1), ("frequency_penalty", 3),
        ("frequency_penalty", "a"), ("repetition_penalty", 0), ("repetition_penalty", -1), ("max_tokens", -1),
-       ("max_tokens", 2 ** 63), ("max_tokens", 10 ** 30), ("max_tokens", 1.5), ("max_tokens", [8]), ("n", 0), ("n", -1),
+       ("max_tokens", "8"), ("max_tokens", 2 ** 63), ("max_tokens", 10 ** 30), ("max_tokens", 1.5), ("max_tokens", [8]), ("n", 0), ("n", -1),
        ("n", 10 ** 6), ("n", 2 ** 63), ("min_tokens", -1), ("min_tokens", 5), ("seed", 2 ** 63), ("seed", -2 ** 63 - 1),
        ("seed", "x"), ("stop", ""), ("stop", [""]), ("stop", ["a"] * 5), ("stop", 5), ("stop_token_ids", ["a"]),
        ("logit_bias", {"a": 1}), ("logit_bias", {"99999999": 1}), ("logit_bias", {"-1": 1}), ("logit_bias", [1]),
@@ -294,19 +294,21 @@ def test_a_prompt_beyond_the_context_is_400_with_both_numbers(server, stream):
 def test_max_tokens_beyond_the_room_is_clamped_on_chat(server, stream):
     n = limit(server)
     for content, cap in (("hi", n), ("hi", 10 ** 6)):
-        body = {"messages": [{"role": "user", "content": content}], "max_tokens": cap, "temperature": 0, "stream": stream}
+        body = {"messages": [{"role": "user", "content": content}], "max_tokens": cap, "temperature": 0, "stream": stream,
+                "logit_bias": {"2": 100}}  # ends at once
         assert server.post("/v1/chat/completions", body).status == 200
-    ids = 0
+    body = {"messages": [5] * (n - 4), "max_tokens": 100, "temperature": 0, "ignore_eos": True}
+    if stream:
+        s = server.stream("/v1/chat/completions", {**body, "stream_options": {"include_usage": True}})
+        finish, usage = s.finish(), s.usage()
+    else:
+        d = server.post("/v1/chat/completions", body).json
+        finish, usage = d["choices"][0]["finish_reason"], d["usage"]
+    assert finish == "length" and usage["completion_tokens"] == 4 and usage["prompt_tokens"] == n - 4
     text = "春" * (n - 60)
-    while True:
-        ids = len(server.post("/tokenize", {"messages": [{"role": "user", "content": text}]}).json["tokens"])
-        if ids >= n - 4:
-            break
-        text += "春" * (n - 4 - ids)
-    if ids == n - 4:
-        d = server.chat([{"role": "user", "content": text}], max_tokens=100, temperature=0, ignore_eos=True)
-        assert d["choices"][0]["finish_reason"] == "length"
-        assert 1 <= d["usage"]["completion_tokens"] <= 4
+    text += "春" * (n - 4 - len(server.post("/tokenize", {"messages": [{"role": "user", "content": text}]}).json["tokens"]))
+    d = server.chat(text, max_tokens=100, temperature=0, ignore_eos=True)
+    assert d["choices"][0]["finish_reason"] == "length" and d["usage"]["total_tokens"] == n
 
 
 def test_prompt_plus_max_tokens_beyond_the_context_is_400_on_completions(server):
@@ -315,6 +317,24 @@ def test_prompt_plus_max_tokens_beyond_the_context_is_400_on_completions(server)
     assert str(n) in e["message"] and "100" in e["message"] and str(n - 4) in e["message"], e
     d = server.completion([5] * (n - 4), max_tokens=4, temperature=0, ignore_eos=True)
     assert d["usage"]["completion_tokens"] == 4
+
+
+def test_max_tokens_of_2_to_the_31_is_an_upper_bound_on_chat_and_400_on_completions(server):
+    for value in (2 ** 31, 2 ** 31 - 1, 10 ** 15):
+        d = server.chat("hi", max_tokens=value, temperature=0, logit_bias={"2": 100})  # ends at once
+        assert d["choices"][0]["finish_reason"] == "stop"
+        check_error(server.post("/v1/completions", {"prompt": "hi", "max_tokens": value}), code=TOO_LONG)
+
+
+def test_refusals_cost_no_memory(server):
+    def refuse():
+        for extra in ({"n": 10 ** 6}, {"n": 0}, {"prompt_logprobs": -1}, {"logprobs": 10 ** 6}):
+            check_error(server.post("/v1/completions", {"prompt": "correct horse battery staple", **extra}))
+    refuse()
+    before = ternlib.rss_kb(server.proc.pid)
+    for _ in range(100):
+        refuse()
+    assert ternlib.rss_kb(server.proc.pid) < before + 4096
 
 
 def test_a_very_long_text_is_refused_quickly(server):
