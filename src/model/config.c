@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Model configuration. What the forward pass can't honour is refused by name instead of being
- * ignored: another architecture, scaled RoPE, biases, another activation, stored quantization.
+ * ignored: another architecture, scaled RoPE, biases, another activation.
  * Every number is bounded before it enters arithmetic, so that products of sizes fit an int64
  * anywhere later. */
 #include "model/config.h"
@@ -13,13 +13,6 @@
 #include <string.h>
 
 #define SUPPORTED_ARCHITECTURES "Ernie4_5ForCausalLM, Ernie4_5_ForCausalLM"
-
-/* Upper bounds of sizes. Products of two stay under 2^40. */
-#define MAX_VOCAB     (1 << 22)
-#define MAX_WIDTH     (1 << 18)
-#define MAX_LAYERS    1024
-#define MAX_HEADS     1024
-#define MAX_POSITIONS (1 << 24) /* a float counts exactly up to here */
 
 struct reader {
     const char *path;
@@ -219,19 +212,6 @@ static int check_refused(const struct reader *r)
         return err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported use_bias true; supported: false",
                        r->path);
     }
-    static const char *const quantization[] = {"quantization_config", "quantization",
-                                               "compression_config"};
-    for (int i = 0; i < 3; i++) {
-        const struct json *q = json_get(r->root, quantization[i]);
-        if (json_type(q) != JSON_NULL) {
-            const struct json *m = json_get(json_type(q) == JSON_OBJECT ? q : NULL, "quant_method");
-            return err_set(r->e, ERR_UNSUPPORTED,
-                           "%s: unsupported %s (quant_method \"%s\"); supported: weights stored as "
-                           "BF16, F16 or F32",
-                           r->path, quantization[i],
-                           json_type(m) == JSON_STRING ? json_string(m, NULL) : "not given");
-        }
-    }
     const struct json *experts = json_get(r->root, "moe_num_experts");
     if (json_type(experts) == JSON_ARRAY ||
         (json_type(experts) == JSON_INT && json_int(experts) > 0)) {
@@ -273,6 +253,27 @@ static int read_stored_dtype(const struct reader *r, struct model_config *c)
     return 0;
 }
 
+int config_check(const struct model_config *c, const char *path, struct err *e)
+{
+    if (c->head_dim % 16 != 0 || c->head_dim > MAX_HEAD_DIM || c->head_dim == 0) {
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: unsupported head_dim %d; supported: multiples of 16 up to %d", path,
+                       c->head_dim, MAX_HEAD_DIM);
+    }
+    if (c->n_heads % c->n_kv_heads != 0 || c->n_heads / c->n_kv_heads > ATTN_MAX_Q) {
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: num_attention_heads %d must be a multiple of num_key_value_heads %d, "
+                       "at most %d times it",
+                       path, c->n_heads, c->n_kv_heads, ATTN_MAX_Q);
+    }
+    if (c->hidden_size % 2 != 0 || c->intermediate_size % 2 != 0) {
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: hidden_size %d and intermediate_size %d must be even", path,
+                       c->hidden_size, c->intermediate_size);
+    }
+    return 0;
+}
+
 static int read_sizes(const struct reader *r, struct model_config *c)
 {
     int rc;
@@ -297,23 +298,28 @@ static int read_sizes(const struct reader *r, struct model_config *c)
         0) {
         return rc;
     }
-    if (c->head_dim % 16 != 0 || c->head_dim > MAX_HEAD_DIM || c->head_dim == 0) {
-        return err_set(r->e, ERR_UNSUPPORTED,
-                       "%s: unsupported head_dim %d; supported: multiples of 16 up to %d", r->path,
-                       c->head_dim, MAX_HEAD_DIM);
+    return config_check(c, r->path, r->e);
+}
+
+/* One of the spellings of the quantization object; two that say something contradict each other. */
+static int read_quantization(const struct reader *r, struct quant_config *q)
+{
+    static const char *const keys[] = {"quantization_config", "compression_config", "quantization"};
+    const struct json *found = NULL;
+    const char *key = keys[0];
+    for (int i = 0; i < 3; i++) {
+        const struct json *v = json_get(r->root, keys[i]);
+        if (json_type(v) == JSON_NULL) {
+            continue;
+        }
+        if (found != NULL) {
+            return err_set(r->e, ERR_UNSUPPORTED, "%s: both %s and %s are there", r->path, key,
+                           keys[i]);
+        }
+        found = v;
+        key = keys[i];
     }
-    if (c->n_heads % c->n_kv_heads != 0 || c->n_heads / c->n_kv_heads > ATTN_MAX_Q) {
-        return err_set(r->e, ERR_UNSUPPORTED,
-                       "%s: num_attention_heads %d must be a multiple of num_key_value_heads %d, "
-                       "at most %d times it",
-                       r->path, c->n_heads, c->n_kv_heads, ATTN_MAX_Q);
-    }
-    if (c->hidden_size % 2 != 0 || c->intermediate_size % 2 != 0) {
-        return err_set(r->e, ERR_UNSUPPORTED,
-                       "%s: hidden_size %d and intermediate_size %d must be even", r->path,
-                       c->hidden_size, c->intermediate_size);
-    }
-    return 0;
+    return quant_config_read(q, found, r->path, key, r->e);
 }
 
 static int read_fields(const struct reader *r, struct model_config *c, int *tie_stated)
@@ -357,11 +363,13 @@ static int read_fields(const struct reader *r, struct model_config *c, int *tie_
     return read_int(r, "pad_token_id", -1, top, 0, &c->pad_id);
 }
 
-int config_read(struct model_config *c, int *tie_stated, const char *dir, struct err *e)
+int config_read(struct model_config *c, struct quant_config *q, int *tie_stated, const char *dir,
+                struct err *e)
 {
     char path[PATH_MAX];
     struct json *doc = NULL;
     memset(c, 0, sizeof *c);
+    memset(q, 0, sizeof *q);
     *tie_stated = -1;
     int rc = read_file(&doc, path, sizeof path, dir, "config.json", e);
     if (rc < 0) {
@@ -369,6 +377,7 @@ int config_read(struct model_config *c, int *tie_stated, const char *dir, struct
     }
     struct reader r = {path, doc, e};
     rc = read_fields(&r, c, tie_stated);
+    rc = rc < 0 ? rc : read_quantization(&r, q);
     json_free(doc);
     return rc;
 }

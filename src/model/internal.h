@@ -13,11 +13,14 @@ struct model {
     const struct log *log;
     struct model_config config;
     struct model_generation_config generation;
+    struct quant_config quant;
+    struct weights_options options;
     struct checkpoint checkpoint; /* closed by model_load */
     struct weights weights;
-    int n_files, paddle;
+    int n_files;
+    enum checkpoint_names names;
     uint64_t file_bytes;
-    enum dtype stored; /* of the embedding, as found */
+    const char *stored; /* type of the embedding, as found */
 };
 
 #endif

@@ -3,12 +3,29 @@
  * about them. */
 #include "model/internal.h"
 
+#include "base/buf.h"
 #include "base/json.h"
 #include "base/log.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+static int read_directory(struct model *m, int *tie_stated, struct err *e)
+{
+    int rc = config_read(&m->config, &m->quant, tie_stated, m->path, e);
+    return rc < 0 ? rc : config_read_generation(&m->generation, m->path, e);
+}
+
+static int read_gguf_config(struct model *m, struct err *e)
+{
+    struct gguf *g;
+    int rc = gguf_open(&g, m->path, e);
+    rc = rc < 0 ? rc : config_read_gguf(&m->config, &m->quant, g, e);
+    gguf_close(g);
+    return rc;
+}
 
 int model_open(struct model **out, const struct model_options *o, struct err *e)
 {
@@ -24,23 +41,32 @@ int model_open(struct model **out, const struct model_options *o, struct err *e)
         m->path[n - 1] = '\0';
     }
     struct stat sb;
-    int rc = 0, tie_stated;
+    int rc = 0, tie_stated = -1;
     if (stat(m->path, &sb) != 0) {
         rc = err_set(e, ERR_NOT_FOUND, "%s: %s", m->path, strerror(errno));
-    } else if (!S_ISDIR(sb.st_mode)) {
-        rc = err_set(e, ERR_INVALID, "%s: expected a model directory, found a file", m->path);
+    } else if (S_ISREG(sb.st_mode) && !gguf_is_file(m->path)) {
+        rc = err_set(e, ERR_INVALID,
+                     "%s: expected a model directory or a GGUF file, found another file", m->path);
+    } else if (!S_ISDIR(sb.st_mode) && !S_ISREG(sb.st_mode)) {
+        rc = err_set(e, ERR_INVALID, "%s: expected a model directory or a GGUF file", m->path);
+    } else {
+        rc = S_ISREG(sb.st_mode) ? read_gguf_config(m, e) : read_directory(m, &tie_stated, e);
     }
-    rc = rc < 0 ? rc : config_read(&m->config, &tie_stated, m->path, e);
-    rc = rc < 0 ? rc : config_read_generation(&m->generation, m->path, e);
-    rc = rc < 0 ? rc : checkpoint_open(&m->checkpoint, m->path, &m->config, tie_stated, e);
+    rc = rc < 0 ? rc : quant_config_select(&m->quant, o->quantization, m->path, e);
+    rc = rc < 0 ? rc
+                : checkpoint_open(&m->checkpoint, m->path, &m->config, &m->quant, tie_stated, e);
     if (rc == 0) {
-        m->n_files = m->checkpoint.n_files;
-        m->paddle = m->checkpoint.paddle;
-        m->stored = m->checkpoint.embed.dtype;
-        for (int i = 0; i < m->n_files; i++) {
-            m->file_bytes += safetensors_file_bytes(m->checkpoint.files[i]);
-        }
-        rc = weights_plan(&m->weights, &m->checkpoint, &m->config, m->act, e);
+        const struct checkpoint_view *embed = &m->checkpoint.embed;
+        m->n_files = m->checkpoint.gguf != NULL ? 1 : m->checkpoint.n_files;
+        m->names = m->checkpoint.names;
+        m->file_bytes = checkpoint_file_bytes(&m->checkpoint);
+        m->stored = embed->quant != NULL         ? tensor_type_name(embed->quant->codes->type)
+                    : embed->dtype == DTYPE_BF16 ? "bfloat16"
+                    : embed->dtype == DTYPE_F16  ? "float16"
+                                                 : "float32";
+        m->options =
+            (struct weights_options){.act = m->act, .method = m->quant.method, .inputs = o->inputs};
+        rc = weights_plan(&m->weights, &m->checkpoint, &m->config, &m->options, e);
     }
     if (rc < 0) {
         model_close(m);
@@ -52,8 +78,8 @@ int model_open(struct model **out, const struct model_options *o, struct err *e)
 
 int model_load(struct model *m, const struct kernels *kernels, struct cpu_pool *pool, struct err *e)
 {
-    int rc =
-        weights_load(&m->weights, &m->checkpoint, &m->config, m->act, kernels, pool, m->log, e);
+    int rc = weights_load(&m->weights, &m->checkpoint, &m->config, &m->options, kernels, pool,
+                          m->log, e);
     if (rc < 0) {
         err_prefix(e, "%s", m->path);
         return rc;
@@ -69,6 +95,7 @@ void model_close(struct model *m)
     }
     checkpoint_close(&m->checkpoint);
     weights_fini(&m->weights);
+    quant_config_fini(&m->quant);
     free(m->path);
     free(m);
 }
@@ -110,7 +137,13 @@ uint64_t model_n_params(const struct model *m)
 
 const char *model_layout_name(const struct model *m)
 {
-    return m->paddle ? "Paddle" : "Hugging Face";
+    static const char *const names[] = {"Hugging Face", "Paddle", "GGUF"};
+    return names[m->names];
+}
+
+const char *model_quantization(const struct model *m)
+{
+    return quant_method_name(m->quant.method);
 }
 
 const char *model_numerics_id(const struct model *m)
@@ -118,9 +151,35 @@ const char *model_numerics_id(const struct model *m)
     return m->weights.numerics_id;
 }
 
-static const char *stored_name(enum dtype d)
+/* "int4 (…) x int8 in 8 matrices, bf16 x bf16 in 1": the formats of all packed matrices. */
+static void describe_formats(const struct model *m, struct buf *out)
 {
-    return d == DTYPE_BF16 ? "bfloat16" : d == DTYPE_F16 ? "float16" : "float32";
+    const struct weights *w = &m->weights;
+    char seen[8][96];
+    int count[8] = {0}, n = 0, n_matrices = 4 * w->n_layers + (m->config.tied ? 1 : 2);
+    for (int i = 0; i < n_matrices; i++) {
+        const struct weights_layer *l = i < 4 * w->n_layers ? &w->layers[i / 4] : NULL;
+        const struct weight *at = l == NULL    ? (i % 2 == 0 ? &w->embed : &w->head)
+                                  : i % 4 == 0 ? &l->qkv
+                                  : i % 4 == 1 ? &l->o
+                                  : i % 4 == 2 ? &l->gate_up
+                                               : &l->down;
+        struct buf text;
+        int j = 0;
+        buf_init(&text);
+        weight_describe(at, m->act, &text);
+        while (j < n && text.data != NULL && strncmp(seen[j], text.data, sizeof seen[j] - 1) != 0) {
+            j++;
+        }
+        if (j == n && n < 8) {
+            snprintf(seen[n++], sizeof seen[0], "%s", text.data != NULL ? text.data : "");
+        }
+        count[j < 8 ? j : 7]++;
+        buf_fini(&text);
+    }
+    for (int j = 0; j < n; j++) {
+        buf_printf(out, "%s%s in %d", j > 0 ? ", " : "", seen[j], count[j]);
+    }
 }
 
 static void describe_json(const struct model *m, struct buf *out)
@@ -134,9 +193,15 @@ static void describe_json(const struct model *m, struct buf *out)
     json_w_kstring(&w, "layout", model_layout_name(m));
     json_w_kint(&w, "files", m->n_files);
     json_w_kint(&w, "file_bytes", (int64_t)m->file_bytes);
-    json_w_kstring(&w, "stored_dtype", stored_name(m->stored));
+    json_w_kstring(&w, "stored_dtype", m->stored);
+    json_w_kstring(&w, "quantization", model_quantization(m));
     json_w_kstring(&w, "dtype", m->act == ACT_BF16 ? "bfloat16" : "float32");
     json_w_kint(&w, "parameters", (int64_t)m->weights.n_params);
+    struct buf formats;
+    buf_init(&formats);
+    describe_formats(m, &formats);
+    json_w_kstring(&w, "weight_formats", formats.data);
+    buf_fini(&formats);
     json_w_kint(&w, "packed_weight_bytes", (int64_t)m->weights.memory_bytes);
     json_w_kint(&w, "weight_bytes_per_token", (int64_t)m->weights.bytes_per_token);
     json_w_kint(&w, "vocab_size", c->vocab_size);
@@ -168,7 +233,7 @@ void model_describe(const struct model *m, struct buf *out, int json)
                model_layout_name(m), m->n_files, m->n_files == 1 ? "" : "s",
                (double)m->file_bytes / 1e6);
     buf_printf(out, "parameters:    %llu, stored as %s, computed in %s\n",
-               (unsigned long long)m->weights.n_params, stored_name(m->stored),
+               (unsigned long long)m->weights.n_params, m->stored,
                m->act == ACT_BF16 ? "bfloat16" : "float32");
     buf_printf(out,
                "shape:         %d layers, hidden %d, intermediate %d, heads %d/%d of %d, "
@@ -179,4 +244,7 @@ void model_describe(const struct model *m, struct buf *out, int json)
                c->max_position_embeddings, c->rope_theta, (double)c->rms_norm_eps);
     buf_printf(out, "weights:       %.1f MB packed, %.1f MB read per token\n",
                (double)m->weights.memory_bytes / 1e6, (double)m->weights.bytes_per_token / 1e6);
+    buf_printf(out, "formats:       quantization %s: ", model_quantization(m));
+    describe_formats(m, out);
+    buf_puts(out, " matrices\n");
 }

@@ -37,10 +37,20 @@ struct model_generation_config {
     int eos_ids[8], n_eos_ids;
 };
 
+/* What quantized weights are multiplied with. */
+enum model_inputs {
+    MODEL_INPUTS_AUTO, /* what the file asks for; int4, int8 and GGUF: int8; float32: as INPUTS_16
+                        */
+    MODEL_INPUTS_16,   /* activations as they are */
+    MODEL_INPUTS_8     /* 8 bits wherever a kernel takes them */
+};
+
 struct model_options {
-    const char *path;  /* model directory */
+    const char *path;  /* model directory, or a GGUF file */
     enum act_type act; /* --dtype bfloat16 | float32 */
     const struct log *log;
+    const char *quantization; /* --quantization; NULL: what the file holds */
+    enum model_inputs inputs;
 };
 
 struct model;
@@ -56,8 +66,9 @@ enum act_type model_act(const struct model *m);
 uint64_t model_weight_bytes(const struct model *m);           /* resident after model_load */
 uint64_t model_weight_bytes_per_token(const struct model *m); /* read for one decoded token */
 uint64_t model_n_params(const struct model *m);
-const char *model_layout_name(const struct model *m); /* "Hugging Face" or "Paddle" */
-const char *model_numerics_id(const struct model *m); /* 32 hex digits; "" before model_load */
+const char *model_layout_name(const struct model *m);  /* "Hugging Face", "Paddle" or "GGUF" */
+const char *model_quantization(const struct model *m); /* "none", "awq", … */
+const char *model_numerics_id(const struct model *m);  /* 32 hex digits; "" before model_load */
 struct buf;
 void model_describe(const struct model *m, struct buf *out,
                     int json); /* what `tern info` prints about it */

@@ -429,25 +429,3 @@ const void *safetensors_data(const struct safetensors *st, const struct safetens
 {
     return st->map + st->data_start + t->begin;
 }
-
-/* The span of a tensor in whole pages, rounded outwards: dropping a neighbour's page costs it a
- * minor fault at most. */
-static void advise(const struct safetensors *st, const struct safetensors_tensor *t, int advice)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t begin = (uintptr_t)safetensors_data(st, t) & ~(page - 1);
-    uintptr_t end = (uintptr_t)safetensors_data(st, t) + (t->end - t->begin);
-    if (t->end > t->begin) {
-        madvise((void *)begin, end - begin, advice);
-    }
-}
-
-void safetensors_will_need(const struct safetensors *st, const struct safetensors_tensor *t)
-{
-    advise(st, t, MADV_WILLNEED);
-}
-
-void safetensors_drop(const struct safetensors *st, const struct safetensors_tensor *t)
-{
-    advise(st, t, MADV_DONTNEED);
-}

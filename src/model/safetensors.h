@@ -59,9 +59,6 @@ const struct safetensors_tensor *safetensors_at(const struct safetensors *st,
                                                 size_t i); /* in file order */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *st, const char *name);
 const void *safetensors_data(const struct safetensors *st, const struct safetensors_tensor *t);
-/* Tells the kernel that a tensor is about to be read, or that its pages are done with. */
-void safetensors_will_need(const struct safetensors *st, const struct safetensors_tensor *t);
-void safetensors_drop(const struct safetensors *st, const struct safetensors_tensor *t);
 
 const char *safetensors_dtype_name(enum safetensors_dtype d);
 size_t safetensors_dtype_size(enum safetensors_dtype d);

@@ -44,25 +44,6 @@ const char *tensor_shape_text(char *out, size_t n_bytes, const struct tensor *t)
     return out;
 }
 
-float half_to_float(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u,
-             fraction = h & 0x3ffu;
-    uint32_t bits;
-    if (exponent == 0) {
-        float f = (float)fraction * 0x1p-24f;
-        memcpy(&bits, &f, sizeof bits);
-        bits |= sign;
-    } else if (exponent == 31) {
-        bits = sign | 0x7f800000u | fraction << 13;
-    } else {
-        bits = sign | (exponent + 112) << 23 | fraction << 13;
-    }
-    float out;
-    memcpy(&out, &bits, sizeof out);
-    return out;
-}
-
 int tensor_is_float(const struct tensor *t)
 {
     return t->type == TENSOR_F32 || t->type == TENSOR_F16 || t->type == TENSOR_BF16 ||
@@ -79,7 +60,7 @@ float tensor_float(const struct tensor *t, size_t i)
         return f;
     }
     memcpy(&h, p + 2 * i, 2);
-    return t->type == TENSOR_F16 ? half_to_float(h) : bf16_to_f32(h);
+    return t->type == TENSOR_F16 ? f16_to_f32(h) : bf16_to_f32(h);
 }
 
 /* The span of a tensor in whole pages, rounded outwards: dropping a neighbour's page costs it a

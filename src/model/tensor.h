@@ -62,6 +62,4 @@ int tensor_is_float(const struct tensor *t);
 void tensor_will_need(const struct tensor *t);
 void tensor_drop(const struct tensor *t);
 
-float half_to_float(uint16_t h);
-
 #endif

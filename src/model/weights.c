@@ -2,12 +2,14 @@
 /* Packing. All packed matrices live in one allocation on huge pages, in the order the forward pass
  * reads them. The checkpoint is packed group by group (a layer, the embedding, the head): while
  * workers pack one group the kernel is told to read the next, and the pages of a finished group are
- * given back, so that resident memory ends at the packed size. Inside a group workers take small
- * ranges of tiles from a counter; where a tile ends up doesn't depend on who packed it. The packed
- * bytes are hashed in fixed chunks: the hash names the weights, whatever file layout they came
- * from. */
+ * given back, so that resident memory ends at the packed size. Quantized matrices are packed code
+ * by code, the parts of a fused one in a format that holds them all; plain ones may be quantized on
+ * the way. Inside a group workers take small ranges of tiles from a counter; where a tile ends up
+ * doesn't depend on who packed it. The packed bytes are hashed in fixed chunks: the hash names the
+ * weights, whatever file layout they came from. */
 #include "model/weights.h"
 
+#include "base/buf.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include <stdatomic.h>
@@ -32,8 +34,11 @@ struct packing {
 struct group {
     struct packing p[GROUP_MAX];
     int n, n_tasks;
+    int block_rows; /* of scales made while loading */
     const struct kernels *k;
     atomic_int next;
+    atomic_int failed; /* the worker that sets it first writes e */
+    struct err e;
 };
 
 static int round_tiles(int n)
@@ -41,28 +46,149 @@ static int round_tiles(int n)
     return (n + TILE_N - 1) / TILE_N * TILE_N;
 }
 
-static enum weight_format format_for(enum act_type act, const struct checkpoint_view *const *views,
-                                     int n)
+/* Adds up what is planned. */
+struct planner {
+    const struct weights_options *o;
+    struct err *e;
+    size_t at;
+    size_t n_order, n_tiles; /* of act-order */
+    int failed;
+};
+
+/* What a plain matrix is packed as. */
+static void plan_plain(struct weight *w, const struct weights_options *o,
+                       const struct checkpoint_view *const *views, int n, int is_linear)
 {
-    if (act == ACT_BF16) {
-        return WEIGHT_BF16;
+    w->format = WEIGHT_BF16;
+    for (int i = 0; i < n && o->act == ACT_F32; i++) {
+        w->format = views[i]->dtype != DTYPE_BF16 ? WEIGHT_F32 : w->format;
     }
-    for (int i = 0; i < n; i++) {
-        if (views[i]->dtype != DTYPE_BF16) {
-            return WEIGHT_F32;
-        }
+    if (is_linear && o->method == QUANT_WINT8) {
+        w->format = WEIGHT_I8;
+        w->group = w->k;
+        w->scale_type = DTYPE_BF16;
+    } else if (is_linear && o->method == QUANT_BLOCK_FP8) {
+        w->format = WEIGHT_F8_E4M3;
+        w->group = 128;
+        w->scale_type = DTYPE_F32;
     }
-    return WEIGHT_BF16;
 }
 
-static size_t place(struct weight *w, enum weight_format f, int n, int k, size_t at)
+static enum input_format input_for(const struct weights_options *o, const struct weight *w,
+                                   enum quant_act asked, int ordered)
 {
-    *w = (struct weight){.format = f, .n = n, .k = k};
-    return at + weight_bytes(w);
+    int eight =
+        o->inputs == MODEL_INPUTS_8 || (o->inputs == MODEL_INPUTS_AUTO && o->act != ACT_F32 &&
+                                        (asked != QUANT_ACT_16 || w->format == WEIGHT_I4));
+    if (!eight || ordered) {
+        return INPUT_ACT;
+    }
+    return w->format == WEIGHT_F8_E4M3 ? INPUT_E4M3 : INPUT_I8;
+}
+
+static const struct tensor *tensor_of(const struct checkpoint_view *v)
+{
+    return v->quant != NULL ? v->quant->codes : v->tensor;
+}
+
+/* Plans one packed matrix of n rows that is made of n_views parts, one below the other. */
+static void place(struct planner *p, struct weight *w, int n, int k,
+                  const struct checkpoint_view *const *views, int n_views, int is_linear)
+{
+    int ordered = 0;
+    enum quant_act asked = QUANT_ACT_INT8; /* of what is quantized while loading */
+    *w = (struct weight){.n = n, .k = k};
+    for (int i = 0; i < n_views && p->failed == 0; i++) {
+        const struct quant_matrix *m = views[i]->quant;
+        if ((m != NULL) != (views[0]->quant != NULL) ||
+            (m != NULL && (m->act != views[0]->quant->act || !quant_fit(w, m, i == 0)))) {
+            const struct tensor *a = tensor_of(views[0]), *b = tensor_of(views[i]);
+            p->failed = err_set(p->e, ERR_UNSUPPORTED,
+                                "%s: tensors %s and %s: unsupported mix of formats in matrices "
+                                "that are computed together",
+                                b->file, a->name, b->name);
+        }
+        if (m != NULL) {
+            ordered |= m->order != NULL;
+            asked = m->act;
+        }
+    }
+    if (p->failed != 0) {
+        return;
+    }
+    if (views[0]->quant == NULL) {
+        plan_plain(w, p->o, views, n_views, is_linear);
+    }
+    if (weight_is_quantized(w)) {
+        w->input = input_for(p->o, w, asked, ordered);
+    }
+    const char *why = weight_unsupported(w);
+    if (why != NULL) {
+        const struct tensor *t = tensor_of(views[0]);
+        p->failed =
+            err_set(p->e, ERR_UNSUPPORTED, "%s: tensor %s: unsupported: %s", t->file, t->name, why);
+        return;
+    }
+    if (ordered) {
+        p->n_order += (size_t)n_views * (size_t)k;
+        p->n_tiles += (size_t)round_tiles(n) / TILE_N;
+    }
+    p->at += weight_bytes(w);
+}
+
+/* ---- act-order ---- */
+
+struct order_writer {
+    int32_t *order;
+    const int32_t **tiles;
+};
+
+/* Gives every tile of w the column order of the part it belongs to; parts lie one below the other,
+ * or (step > 1) alternate tile by tile. */
+static void set_order(struct order_writer *at, struct weight *w,
+                      const struct checkpoint_view *const *views, int n_views, int step)
+{
+    int ordered = 0, n_tiles = round_tiles(w->n) / TILE_N, first = 0;
+    for (int i = 0; i < n_views; i++) {
+        ordered |= views[i]->quant != NULL && views[i]->quant->order != NULL;
+    }
+    if (!ordered) {
+        return;
+    }
+    w->order = at->tiles;
+    for (int i = 0; i < n_views; i++, at->order += w->k) {
+        const int32_t *from = views[i]->quant->order;
+        for (int j = 0; j < w->k; j++) {
+            at->order[j] = from != NULL ? from[j] : j;
+        }
+        int end = step > 1 ? n_tiles : first + round_tiles(views[i]->rows) / TILE_N;
+        for (int t = step > 1 ? i : first; t < end; t += step) {
+            at->tiles[t] = at->order;
+        }
+        first = end;
+    }
+    at->tiles += n_tiles;
+}
+
+static void set_orders(struct weights *w, const struct checkpoint *ck)
+{
+    struct order_writer at = {w->order, w->tiles};
+    for (int i = 0; i < w->n_layers; i++) {
+        const struct checkpoint_layer *l = &ck->layers[i];
+        struct weights_layer *wl = &w->layers[i];
+        const struct checkpoint_view *qkv[] = {&l->q, &l->k, &l->v}, *proj[] = {&l->o},
+                                     *gu[] = {&l->gate, &l->up}, *down[] = {&l->down};
+        set_order(&at, &wl->qkv, qkv, 3, 1);
+        set_order(&at, &wl->o, proj, 1, 1);
+        set_order(&at, &wl->gate_up, gu, 2, 2);
+        set_order(&at, &wl->down, down, 1, 1);
+    }
+    const struct checkpoint_view *head[] = {&ck->head};
+    set_order(&at, &w->head, head, 1, 1);
 }
 
 int weights_plan(struct weights *w, const struct checkpoint *ck, const struct model_config *c,
-                 enum act_type act, struct err *e)
+                 const struct weights_options *o, struct err *e)
 {
     memset(w, 0, sizeof *w);
     w->n_layers = c->n_layers;
@@ -70,37 +196,44 @@ int weights_plan(struct weights *w, const struct checkpoint *ck, const struct mo
     if (w->layers == NULL) {
         return err_set(e, ERR_NOMEM, "out of memory");
     }
+    struct planner p = {.o = o, .e = e};
     int hidden = c->hidden_size, q_rows = c->n_heads * c->head_dim,
         kv_rows = c->n_kv_heads * c->head_dim;
-    size_t at = 0;
     for (int i = 0; i < c->n_layers; i++) {
         const struct checkpoint_layer *l = &ck->layers[i];
         struct weights_layer *wl = &w->layers[i];
-        const struct checkpoint_view *qkv[] = {&l->q, &l->k, &l->v}, *o[] = {&l->o},
+        const struct checkpoint_view *qkv[] = {&l->q, &l->k, &l->v}, *proj[] = {&l->o},
                                      *gu[] = {&l->gate, &l->up}, *down[] = {&l->down};
-        at = place(&wl->qkv, format_for(act, qkv, 3), q_rows + 2 * kv_rows, hidden, at);
-        at = place(&wl->o, format_for(act, o, 1), hidden, q_rows, at);
-        at = place(&wl->gate_up, format_for(act, gu, 2), 2 * round_tiles(c->intermediate_size),
-                   hidden, at);
-        at = place(&wl->down, format_for(act, down, 1), hidden, c->intermediate_size, at);
+        place(&p, &wl->qkv, q_rows + 2 * kv_rows, hidden, qkv, 3, 1);
+        place(&p, &wl->o, hidden, q_rows, proj, 1, 1);
+        place(&p, &wl->gate_up, 2 * round_tiles(c->intermediate_size), hidden, gu, 2, 1);
+        place(&p, &wl->down, hidden, c->intermediate_size, down, 1, 1);
     }
-    w->bytes_per_token = at;
+    size_t layers = p.at;
     const struct checkpoint_view *embed[] = {&ck->embed}, *head[] = {&ck->head};
-    at = place(&w->embed, format_for(act, embed, 1), c->vocab_size, hidden, at);
-    if (c->tied) {
-        w->head = w->embed;
-        w->bytes_per_token = at;
-    } else {
-        size_t before = at;
-        at = place(&w->head, format_for(act, head, 1), c->vocab_size, hidden, at);
-        w->bytes_per_token += at - before;
+    place(&p, &w->embed, c->vocab_size, hidden, embed, 1, 0);
+    w->bytes_per_token = p.at;
+    w->head = w->embed;
+    if (!c->tied) {
+        size_t before = p.at;
+        place(&p, &w->head, c->vocab_size, hidden, head, 1, 0);
+        w->bytes_per_token = layers + p.at - before;
     }
-    w->memory_bytes = at;
+    w->memory_bytes = p.at;
+    if (p.failed == 0 && p.n_order > 0) {
+        w->order = calloc(p.n_order, sizeof *w->order);
+        w->tiles = calloc(p.n_tiles, sizeof *w->tiles);
+        if (w->order == NULL || w->tiles == NULL) {
+            p.failed = err_set(e, ERR_NOMEM, "out of memory");
+        } else {
+            set_orders(w, ck);
+        }
+    }
     uint64_t layer = (uint64_t)hidden * (uint64_t)(2 * q_rows + 2 * kv_rows) +
                      3u * (uint64_t)hidden * (uint64_t)c->intermediate_size + 2u * (uint64_t)hidden;
     w->n_params = (uint64_t)c->n_layers * layer + (uint64_t)hidden +
                   (c->tied ? 1u : 2u) * (uint64_t)c->vocab_size * (uint64_t)hidden;
-    return 0;
+    return p.failed;
 }
 
 /* Gives the planned matrices their addresses, in the order of weights_plan. */
@@ -125,15 +258,16 @@ static int add_packing(struct group *g, const struct checkpoint_view *v, const s
 {
     struct packing *p = &g->p[g->n++];
     *p = (struct packing){.view = v, .w = w, .tile_step = step, .tile_offset = offset};
-    p->src = checkpoint_data(v);
-    if ((uintptr_t)p->src % dtype_size(v->dtype) != 0) {
-        size_t n_bytes = (size_t)(v->tensor->end - v->tensor->begin);
-        p->copy = malloc(n_bytes);
-        if (p->copy == NULL) {
-            return err_set(e, ERR_NOMEM, "tensor %s: out of memory", v->tensor->name);
+    if (v->quant == NULL) {
+        p->src = checkpoint_data(v);
+        if ((uintptr_t)p->src % dtype_size(v->dtype) != 0) {
+            p->copy = malloc(v->tensor->n_bytes);
+            if (p->copy == NULL) {
+                return err_set(e, ERR_NOMEM, "tensor %s: out of memory", v->tensor->name);
+            }
+            memcpy(p->copy, v->tensor->data, v->tensor->n_bytes);
+            p->src = (const uint8_t *)p->copy + v->offset_elements * dtype_size(v->dtype);
         }
-        memcpy(p->copy, safetensors_data(v->file, v->tensor), n_bytes);
-        p->src = (const uint8_t *)p->copy + v->offset_elements * dtype_size(v->dtype);
     }
     int n_tiles = round_tiles(v->rows) / TILE_N;
     size_t tile_bytes = weight_tile_bytes(w);
@@ -142,6 +276,30 @@ static int add_packing(struct group *g, const struct checkpoint_view *v, const s
     p->n_tasks = (n_tiles + p->tiles_per_task - 1) / p->tiles_per_task;
     g->n_tasks += p->n_tasks;
     return 0;
+}
+
+/* Codes as they are, tile by tile. */
+static int pack_codes(const struct packing *p, int tile0, int tile1, struct err *e)
+{
+    const struct quant_matrix *m = p->view->quant;
+    size_t cols = (size_t)m->cols, groups = (size_t)weight_groups(p->w);
+    uint8_t *codes = malloc(TILE_N * cols), *zeros = malloc(TILE_N * groups);
+    float *scales = malloc(TILE_N * groups * sizeof *scales);
+    int rc = codes == NULL || zeros == NULL || scales == NULL
+                 ? err_set(e, ERR_NOMEM, "tensor %s: out of memory", m->codes->name)
+                 : 0;
+    for (int t = tile0; t < tile1 && rc == 0; t++) {
+        int rows = m->rows - t * TILE_N < TILE_N ? m->rows - t * TILE_N : TILE_N;
+        rc = quant_read_rows(m, p->w, t * TILE_N, rows, codes, scales, zeros, e);
+        if (rc == 0) {
+            weight_pack_tile(p->w, t * p->tile_step + p->tile_offset, codes, cols, scales, groups,
+                             zeros, groups, rows);
+        }
+    }
+    free(codes);
+    free(zeros);
+    free(scales);
+    return rc;
 }
 
 static void pack_tasks(void *arg, int worker, int n_workers)
@@ -162,8 +320,20 @@ static void pack_tasks(void *arg, int worker, int n_workers)
         int tile0 = (task - p->first_task) * p->tiles_per_task,
             n_tiles = round_tiles(v->rows) / TILE_N;
         int tile1 = tile0 + p->tiles_per_task < n_tiles ? tile0 + p->tiles_per_task : n_tiles;
-        g->k->pack((void *)(uintptr_t)p->w->data, p->w->format, v->rows, v->cols, p->src, v->dtype,
-                   v->stride_row, v->stride_col, tile0, tile1, p->tile_step, p->tile_offset);
+        if (v->quant != NULL) {
+            struct err e;
+            int rc = pack_codes(p, tile0, tile1, &e);
+            if (rc < 0 && atomic_exchange(&g->failed, rc) == 0) {
+                g->e = e;
+            }
+        } else if (weight_is_quantized(p->w)) {
+            weight_quantize(p->w, v->rows, p->src, v->dtype, v->stride_row, v->stride_col,
+                            g->block_rows, tile0, tile1, p->tile_step, p->tile_offset);
+        } else {
+            g->k->pack((void *)(uintptr_t)p->w->data, p->w->format, v->rows, v->cols, p->src,
+                       v->dtype, v->stride_row, v->stride_col, tile0, tile1, p->tile_step,
+                       p->tile_offset);
+        }
     }
 }
 
@@ -190,21 +360,24 @@ static int fill_group(struct group *g, int index, const struct weights *w,
 }
 
 static int pack_all(struct weights *w, const struct checkpoint *ck, int tied,
-                    const struct kernels *k, struct cpu_pool *pool, struct err *e)
+                    const struct weights_options *o, const struct kernels *k, struct cpu_pool *pool,
+                    struct err *e)
 {
-    struct group g = {.k = k};
+    struct group g = {.k = k, .block_rows = o->method == QUANT_BLOCK_FP8 ? 128 : 1};
     int n_groups = w->n_layers + (tied ? 1 : 2), rc = 0;
     for (int i = 0; i < n_groups && rc == 0; i++) {
         rc = fill_group(&g, i, w, ck, e);
         if (rc == 0) {
-            const struct checkpoint_view *next =
-                i + 1 < w->n_layers ? &ck->layers[i + 1].q : &ck->embed;
-            safetensors_will_need(next->file, next->tensor);
+            checkpoint_will_need(i + 1 < w->n_layers ? &ck->layers[i + 1].q : &ck->embed);
             cpu_pool_run(pool, pack_tasks, &g);
         }
         for (int j = 0; j < g.n; j++) {
-            safetensors_drop(g.p[j].view->file, g.p[j].view->tensor);
+            checkpoint_drop(g.p[j].view);
             free(g.p[j].copy);
+        }
+        int failed = atomic_load(&g.failed);
+        if (failed < 0) {
+            rc = err_set(e, failed, "%s", g.e.text);
         }
     }
     return rc;
@@ -212,15 +385,8 @@ static int pack_all(struct weights *w, const struct checkpoint *ck, int tied,
 
 static void read_norm(float *out, const struct checkpoint_view *v, enum act_type act)
 {
-    const uint8_t *p = checkpoint_data(v);
     for (int i = 0; i < v->rows; i++) {
-        uint16_t h;
-        if (v->dtype == DTYPE_F32) {
-            memcpy(&out[i], p + 4 * (size_t)i, 4);
-        } else {
-            memcpy(&h, p + 2 * (size_t)i, 2);
-            out[i] = v->dtype == DTYPE_BF16 ? bf16_to_f32(h) : f16_to_f32(h);
-        }
+        out[i] = tensor_float(v->tensor, (size_t)i);
         if (act == ACT_BF16) {
             out[i] = bf16_to_f32(f32_to_bf16(out[i]));
         }
@@ -263,13 +429,44 @@ static void hash_chunks(void *arg, int worker, int n_workers)
     }
 }
 
+static struct hash128 add_format(struct hash128 seed, const struct weight *w)
+{
+    const uint64_t all[] = {seed.lo,
+                            seed.hi,
+                            (uint64_t)w->format,
+                            (uint64_t)w->input,
+                            (uint64_t)w->scale_type,
+                            (uint64_t)(weight_is_quantized(w) ? w->group : 0),
+                            (uint64_t)w->has_zero,
+                            w->order != NULL};
+    struct hash128 h = hash128(all, sizeof all, 0);
+    for (int t = 0; w->order != NULL && t < round_tiles(w->n) / TILE_N; t++) {
+        h = hash128(w->order[t], (size_t)w->k * sizeof **w->order, h.lo);
+    }
+    return h;
+}
+
+static struct hash128 hash_formats(const struct weights *w)
+{
+    struct hash128 h = {0, 0};
+    for (int i = 0; i < w->n_layers; i++) {
+        const struct weights_layer *l = &w->layers[i];
+        const struct weight *const all[] = {&l->qkv, &l->o, &l->gate_up, &l->down};
+        for (int j = 0; j < 4; j++) {
+            h = add_format(h, all[j]);
+        }
+    }
+    h = add_format(h, &w->embed);
+    return add_format(h, &w->head);
+}
+
 /* What makes bits comparable: packed weights, norms, shapes, formats, and the order of operations
  * ("chain": one fma chain per output; every built level has it). */
 static int name_numerics(struct weights *w, const struct model_config *c, enum act_type act,
                          struct cpu_pool *pool, struct err *e)
 {
     size_t n = (w->memory_bytes + HASH_CHUNK_BYTES - 1) / HASH_CHUNK_BYTES;
-    struct hash128 *chunks = calloc(n + 2, sizeof *chunks);
+    struct hash128 *chunks = calloc(n + 3, sizeof *chunks);
     if (chunks == NULL) {
         return err_set(e, ERR_NOMEM, "weights hash: out of memory");
     }
@@ -283,7 +480,8 @@ static int name_numerics(struct weights *w, const struct model_config *c, enum a
                        (int)act, ATTN_PARTITION, c->n_heads, c->n_kv_heads, c->head_dim,
                        (double)c->rms_norm_eps, c->rope_theta, c->compression_ratio, c->tied);
     chunks[n + 1] = hash128(text, (size_t)len, 0);
-    struct hash128 all = hash128(chunks, (n + 2) * sizeof *chunks, 0);
+    chunks[n + 2] = hash_formats(w);
+    struct hash128 all = hash128(chunks, (n + 3) * sizeof *chunks, 0);
     snprintf(w->numerics_id, sizeof w->numerics_id, "%016llx%016llx", (unsigned long long)all.hi,
              (unsigned long long)all.lo);
     free(chunks);
@@ -292,22 +490,23 @@ static int name_numerics(struct weights *w, const struct model_config *c, enum a
 
 static void warn_other_head(const struct checkpoint *ck, const struct log *log)
 {
-    const struct checkpoint_view *a = &ck->embed, *b = &ck->head;
-    if (b->tensor == NULL) {
+    const struct checkpoint_view *embed = &ck->embed, *head = &ck->head;
+    if (!checkpoint_has(head)) {
         return;
     }
-    size_t n = (size_t)(a->tensor->end - a->tensor->begin);
-    if (a->dtype != b->dtype || memcmp(checkpoint_data(a), checkpoint_data(b), n) != 0) {
+    const struct tensor *a = tensor_of(embed), *b = tensor_of(head);
+    if (a->type != b->type || a->n_bytes != b->n_bytes ||
+        memcmp(a->data, b->data, a->n_bytes) != 0) {
         log_warning(
             log,
             "%s: tensor %s differs from %s, but tie_word_embeddings is true: the embedding is used",
-            safetensors_path(b->file), b->tensor->name, a->tensor->name);
+            b->file, b->name, a->name);
     }
-    safetensors_drop(b->file, b->tensor);
+    checkpoint_drop(head);
 }
 
 int weights_load(struct weights *w, const struct checkpoint *ck, const struct model_config *c,
-                 enum act_type act, const struct kernels *k, struct cpu_pool *pool,
+                 const struct weights_options *o, const struct kernels *k, struct cpu_pool *pool,
                  const struct log *log, struct err *e)
 {
     if (c->tied) {
@@ -318,9 +517,9 @@ int weights_load(struct weights *w, const struct checkpoint *ck, const struct mo
         return err_set(e, ERR_NOMEM, "no memory for %zu bytes of packed weights", w->memory_bytes);
     }
     set_addresses(w, c->tied);
-    int rc = read_norms(w, ck, c, act, e);
-    rc = rc < 0 ? rc : pack_all(w, ck, c->tied, k, pool, e);
-    return rc < 0 ? rc : name_numerics(w, c, act, pool, e);
+    int rc = read_norms(w, ck, c, o->act, e);
+    rc = rc < 0 ? rc : pack_all(w, ck, c->tied, o, k, pool, e);
+    return rc < 0 ? rc : name_numerics(w, c, o->act, pool, e);
 }
 
 void weights_fini(struct weights *w)
@@ -330,5 +529,31 @@ void weights_fini(struct weights *w)
     }
     free(w->norms);
     free(w->layers);
+    free(w->order);
+    free(w->tiles);
     memset(w, 0, sizeof *w);
+}
+
+void weight_describe(const struct weight *w, enum act_type act, struct buf *out)
+{
+    static const char *const formats[WEIGHT_FORMAT_COUNT] = {
+        [WEIGHT_BF16] = "bf16", [WEIGHT_F32] = "fp32",         [WEIGHT_I8] = "int8",
+        [WEIGHT_I4] = "int4",   [WEIGHT_F8_E4M3] = "fp8 E4M3", [WEIGHT_F8_E5M2] = "fp8 E5M2"};
+    static const char *const scales[] = {"bf16", "f16", "fp32"};
+    static const char *const inputs[INPUT_FORMAT_COUNT] = {
+        [INPUT_I8] = "int8", [INPUT_E4M3] = "fp8 E4M3", [INPUT_E5M2] = "fp8 E5M2"};
+    buf_puts(out, formats[w->format]);
+    if (weight_is_quantized(w)) {
+        if (w->group < w->k) {
+            buf_printf(out, " (groups of %d", w->group);
+        } else {
+            buf_puts(out, " (per row");
+        }
+        buf_printf(out, ", %s scales%s%s)", scales[w->scale_type],
+                   w->has_zero ? ", zero points" : "", w->order != NULL ? ", act-order" : "");
+    }
+    buf_printf(out, " x %s",
+               w->input != INPUT_ACT ? inputs[w->input]
+               : act == ACT_BF16     ? "bf16"
+                                     : "fp32");
 }

@@ -1,46 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From checkpoint names and layouts to packed matrices.
- *
- * A `checkpoint` is a set of open files in which every matrix of the model has been found and its
- * shape checked: Hugging Face names (split projections, [out, in]) or Paddle names (fused qkv_proj
- * and up_gate_proj, [in, out]). Loading packs every matrix once into the layout the kernels stream;
- * after that the files are not needed. */
+/* From a checkpoint (model/checkpoint.h) to packed matrices. Loading packs every matrix once into
+ * the layout the kernels stream; after that the files are not needed. What is stored quantized is
+ * packed as it is, code by code: nothing is expanded. What is multiplied with what is decided here,
+ * once. */
 #ifndef TERN_MODEL_WEIGHTS_H
 #define TERN_MODEL_WEIGHTS_H
 
-#include "model/model.h"
-#include "model/safetensors.h"
+#include "model/checkpoint.h"
 
-/* A [rows, cols] matrix (y = W x) inside a tensor of a file. */
-struct checkpoint_view {
-    const struct safetensors *file;
-    const struct safetensors_tensor *tensor;
-    size_t offset_elements; /* of element (0, 0) */
-    int rows, cols;
-    size_t stride_row, stride_col; /* elements */
-    enum dtype dtype;
-};
-
-struct checkpoint_layer {
-    struct checkpoint_view input_norm, post_norm; /* [n, 1] */
-    struct checkpoint_view q, k, v, o, gate, up, down;
-};
-
-struct checkpoint {
-    struct safetensors **files;
-    int n_files;
-    int paddle;                                     /* names and layout */
-    struct checkpoint_view embed, head, final_norm; /* head.tensor NULL: absent */
-    struct checkpoint_layer *layers;
-    int n_layers;
-};
-
-/* Opens the files of a directory (one file, or shards with an index), finds all tensors, decides
- * c->tied when the config is silent (tie_stated < 0). */
-int checkpoint_open(struct checkpoint *ck, const char *dir, struct model_config *c, int tie_stated,
-                    struct err *e);
-void checkpoint_close(struct checkpoint *ck);
-const void *checkpoint_data(const struct checkpoint_view *v);
+struct buf;
 
 struct weights_layer {
     const float *input_norm, *post_norm; /* [hidden] */
@@ -60,18 +28,29 @@ struct weights {
     void *memory; /* one allocation for all packed matrices */
     size_t memory_bytes;
     float *norms;
+    int32_t *order;        /* act-order: [cols] of every matrix that has one, one after the other */
+    const int32_t **tiles; /* what weight.order points to: per tile */
     uint64_t n_params, bytes_per_token;
     char numerics_id[33];
+};
+
+/* What --dtype, --quantization and --quantization-activations ask for. */
+struct weights_options {
+    enum act_type act;
+    enum quant_method method; /* QUANT_WINT8 and QUANT_BLOCK_FP8 quantize plain matrices */
+    enum model_inputs inputs;
 };
 
 /* Sizes and formats without any data; weights_load calls it, and so does the memory plan before
  * loading. */
 int weights_plan(struct weights *w, const struct checkpoint *ck, const struct model_config *c,
-                 enum act_type act, struct err *e);
+                 const struct weights_options *o, struct err *e);
 /* Packs everything on the pool's workers. */
 int weights_load(struct weights *w, const struct checkpoint *ck, const struct model_config *c,
-                 enum act_type act, const struct kernels *k, struct cpu_pool *pool,
+                 const struct weights_options *o, const struct kernels *k, struct cpu_pool *pool,
                  const struct log *log, struct err *e);
 void weights_fini(struct weights *w);
+/* "int4 (groups of 32, zero points, f16 scales) x int8": one matrix in words. */
+void weight_describe(const struct weight *w, enum act_type act, struct buf *out);
 
 #endif

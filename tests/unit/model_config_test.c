@@ -32,7 +32,7 @@ static struct model_config read_ok(const char *text, int *tie)
     struct model_config c;
     struct err e = {0};
     write_config("config.json", text);
-    if (config_read(&c, tie, dir.path, &e) < 0) {
+    if (config_read(&c, &q, tie, dir.path, &e) < 0) {
         fail_msg("%s: %s", text, e.text);
     }
     return c;
@@ -44,7 +44,7 @@ static void assert_refused(const char *text, int code, const char *word, const c
     struct err e = {0};
     int tie;
     write_config("config.json", text);
-    int rc = config_read(&c, &tie, dir.path, &e);
+    int rc = config_read(&c, &q, &tie, dir.path, &e);
     if (rc != code || strstr(e.text, "config.json") == NULL || strstr(e.text, word) == NULL ||
         strstr(e.text, word2) == NULL) {
         fail_msg("%s: %d \"%s\", expected %d with \"%s\" and \"%s\"", text, rc, e.text, code, word,
