@@ -13,8 +13,9 @@
 struct args_engine {
     const char *config;
     /* model */
-    const char *model, *tokenizer, *dtype, *generation_config, *override_generation_config,
-        *chat_template;
+    const char *model, *tokenizer, *dtype, *quantization, *quantization_inputs;
+    int int4_w4a8;
+    const char *generation_config, *override_generation_config, *chat_template;
     const char *structured_outputs_config;
     struct opt_list served_model_names;
     int64_t seed, max_model_len /* 0: the model's, -1: the largest that fits */, max_logprobs;

@@ -270,6 +270,11 @@ int setup_files(struct setup *s, struct err *e)
                    ? ACT_F32
                    : ACT_BF16,
         .log = &s->log,
+        .quantization = a->quantization,
+        .inputs = strcmp(a->quantization_inputs, "8") == 0    ? MODEL_INPUTS_8
+                  : strcmp(a->quantization_inputs, "16") == 0 ? MODEL_INPUTS_16
+                                                              : MODEL_INPUTS_AUTO,
+        .int4_as_asked = !a->int4_w4a8,
     };
     int rc = model_open(&s->model, &mo, e);
     if (rc >= 0) {

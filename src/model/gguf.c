@@ -91,7 +91,7 @@ static int take(struct cursor *c, int n, uint64_t *out, const char *where)
 /* A string's bytes, in place. */
 static int take_string(struct cursor *c, size_t max, const char **s, size_t *n, const char *where)
 {
-    uint64_t len;
+    uint64_t len = 0;
     int rc = take(c, 8, &len, where);
     if (rc < 0) {
         return rc;
@@ -122,7 +122,7 @@ static int bad_field_type(const struct cursor *c, const char *key, uint64_t type
 
 static int read_value(struct cursor *c, const char *key, struct gguf_value *v)
 {
-    uint64_t type, n = 1;
+    uint64_t type = 0, n = 1;
     int rc = take(c, 4, &type, key);
     if (rc < 0) {
         return rc;
@@ -192,7 +192,7 @@ static int read_tensor(struct cursor *c, struct tensor *t, uint64_t *offset)
 {
     const char *s;
     size_t n;
-    uint64_t n_dims, type = 0;
+    uint64_t n_dims = 0, type = 0;
     int rc = take_string(c, GGUF_MAX_NAME_BYTES, &s, &n, "the tensor list");
     if (rc < 0) {
         return rc;
@@ -220,7 +220,7 @@ static int read_tensor(struct cursor *c, struct tensor *t, uint64_t *offset)
     t->n_dims = (int)n_dims;
     uint64_t elements = 1;
     for (int i = t->n_dims - 1; i >= 0; i--) { /* the file has the fastest first */
-        uint64_t size;
+        uint64_t size = 0;
         rc = take(c, 8, &size, t->name);
         if (rc < 0) {
             return rc;

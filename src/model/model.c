@@ -64,8 +64,10 @@ int model_open(struct model **out, const struct model_options *o, struct err *e)
                     : embed->dtype == DTYPE_BF16 ? "bfloat16"
                     : embed->dtype == DTYPE_F16  ? "float16"
                                                  : "float32";
-        m->options =
-            (struct weights_options){.act = m->act, .method = m->quant.method, .inputs = o->inputs};
+        m->options = (struct weights_options){.act = m->act,
+                                              .method = m->quant.method,
+                                              .inputs = o->inputs,
+                                              .int4_as_asked = o->int4_as_asked};
         rc = weights_plan(&m->weights, &m->checkpoint, &m->config, &m->options, e);
     }
     if (rc < 0) {

@@ -51,6 +51,7 @@ struct model_options {
     const struct log *log;
     const char *quantization; /* --quantization; NULL: what the file holds */
     enum model_inputs inputs;
+    int int4_as_asked; /* AUTO: 4-bit weights too take what the file asks for */
 };
 
 struct model;

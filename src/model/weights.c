@@ -77,9 +77,9 @@ static void plan_plain(struct weight *w, const struct weights_options *o,
 static enum input_format input_for(const struct weights_options *o, const struct weight *w,
                                    enum quant_act asked, int ordered)
 {
-    int eight =
-        o->inputs == MODEL_INPUTS_8 || (o->inputs == MODEL_INPUTS_AUTO && o->act != ACT_F32 &&
-                                        (asked != QUANT_ACT_16 || w->format == WEIGHT_I4));
+    int eight = o->inputs == MODEL_INPUTS_8 ||
+                (o->inputs == MODEL_INPUTS_AUTO && o->act != ACT_F32 &&
+                 (asked != QUANT_ACT_16 || (w->format == WEIGHT_I4 && !o->int4_as_asked)));
     if (!eight || ordered) {
         return INPUT_ACT;
     }

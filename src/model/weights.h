@@ -39,6 +39,7 @@ struct weights_options {
     enum act_type act;
     enum quant_method method; /* QUANT_WINT8 and QUANT_BLOCK_FP8 quantize plain matrices */
     enum model_inputs inputs;
+    int int4_as_asked;
 };
 
 /* Sizes and formats without any data; weights_load calls it, and so does the memory plan before

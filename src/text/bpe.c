@@ -117,7 +117,7 @@ static int build_chars(struct bpe *b)
     for (int id = 0; id < m->n_pieces; id++) {
         const struct spm_piece *p = &m->pieces[id];
         uint32_t cp;
-        if (is_text_piece(p) && utf8_decode(p->text, p->n_bytes, &cp) == p->n_bytes &&
+        if (is_text_piece(p) && utf8_decode(p->text, p->n_bytes, &cp) == (int)p->n_bytes &&
             set_char(b, cp, id)) {
             return ERR_NOMEM;
         }

@@ -132,6 +132,10 @@ static int find_source(struct chat_template *c, const char *dir, const char *ove
             r = from_config(&c->source, config.data, e);
         }
     }
+    if (!r && !c->source && tokenizer_chat_template(c->t)) {
+        c->source = strdup(tokenizer_chat_template(c->t));
+        r = c->source ? 0 : err_set(e, ERR_NOMEM, "chat template: out of memory");
+    }
     if (!r && !c->source) {
         c->source = strdup(ernie_template);
         c->is_fallback = 1;

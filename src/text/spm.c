@@ -108,53 +108,42 @@ static int bad_bytes(struct err *e, const char *name, const char *where)
                    where);
 }
 
-static int read_piece(struct spm *m, struct span s, const char *name, char **blob_end,
-                      struct err *e)
+static int read_piece(struct spm_piece *p, struct span s, int id, const char *name, struct err *e)
 {
-    int id = m->n_pieces;
-    struct spm_piece *p = &m->pieces[id];
-    struct span text = {NULL, NULL};
     struct field f;
     int r;
-    uint64_t type = SPM_NORMAL;
-    float score = 0;
+    *p = (struct spm_piece){.text = "", .type = SPM_NORMAL};
     while ((r = next_field(&s, &f)) > 0) {
         if (f.number == 1 && f.wire == 2) {
-            text = f.bytes;
+            p->text = (const char *)f.bytes.p;
+            p->n_bytes = (uint32_t)(f.bytes.end - f.bytes.p);
         } else if (f.number == 2 && f.wire == 5) {
             uint32_t bits = (uint32_t)f.value;
-            memcpy(&score, &bits, sizeof(score));
+            memcpy(&p->score, &bits, sizeof(p->score));
         } else if (f.number == 3 && f.wire == 0) {
-            type = f.value;
+            p->type = f.value < UINT32_MAX ? (uint32_t)f.value : UINT32_MAX;
         }
     }
-    if (r < 0) {
-        return err_set(e, ERR_FORMAT, "%s: piece %d is malformed", name, id);
-    }
-    size_t n = (size_t)(text.end - text.p);
+    return r < 0 ? err_set(e, ERR_FORMAT, "%s: piece %d is malformed", name, id) : 0;
+}
+
+static int check_piece(const struct spm_piece *p, int id, const char *name, struct err *e)
+{
+    size_t n = p->n_bytes;
     if (n == 0 || n > SPM_PIECE_BYTES_MAX) {
         return err_set(e, ERR_FORMAT, "%s: piece %d has %zu bytes, expected 1 to %d", name, id, n,
                        SPM_PIECE_BYTES_MAX);
     }
-    if (!utf8_is_valid((const char *)text.p, n) || memchr(text.p, 0, n)) {
+    if (!utf8_is_valid(p->text, n) || memchr(p->text, 0, n)) {
         return err_set(e, ERR_FORMAT, "%s: piece %d is not valid UTF-8 text", name, id);
     }
-    if (type < SPM_NORMAL || type > SPM_BYTE) {
-        return err_set(e, ERR_FORMAT, "%s: piece %d has the unknown type %llu", name, id,
-                       (unsigned long long)type);
+    if (p->type < SPM_NORMAL || p->type > SPM_BYTE) {
+        return err_set(e, ERR_FORMAT, "%s: piece %d has the unknown type %u", name, id, p->type);
     }
-    if (!isfinite(score)) {
+    if (!isfinite(p->score)) {
         return err_set(e, ERR_FORMAT, "%s: piece %d has a score that is not a finite number", name,
                        id);
     }
-    p->text = *blob_end;
-    p->n_bytes = (uint16_t)n;
-    p->type = (uint8_t)type;
-    p->score = score;
-    memcpy(*blob_end, text.p, n);
-    (*blob_end)[n] = 0;
-    *blob_end += n + 1;
-    m->n_pieces++;
     return 0;
 }
 
@@ -237,8 +226,8 @@ static int check_specs(const struct specs *c, const char *name, struct err *e)
 }
 
 /* First pass: how much there is, so that the second one can fill arrays of the exact size. */
-static int count_pieces(struct span s, const char *name, size_t *n_pieces, size_t *n_bytes,
-                        struct specs *c, struct err *e)
+static int count_pieces(struct span s, const char *name, size_t *n_pieces, struct specs *c,
+                        struct err *e)
 {
     struct field f;
     int r;
@@ -248,7 +237,6 @@ static int count_pieces(struct span s, const char *name, size_t *n_pieces, size_
         }
         if (f.number == 1) {
             ++*n_pieces;
-            *n_bytes += (size_t)f.value;
         } else if (f.number == 2 && read_trainer(c, f.bytes) < 0) {
             return bad_bytes(e, name, "trainer_spec");
         } else if (f.number == 3 && read_normalizer(c, f.bytes, 0) < 0) {
@@ -362,7 +350,7 @@ int spm_parse(struct spm *m, const void *data, size_t n_bytes, const char *name,
                       .remove_extra_whitespaces = 1,
                       .escape_whitespaces = 1};
     struct span s = {data, (const uint8_t *)data + n_bytes};
-    size_t n_pieces = 0, text_bytes = 0;
+    size_t n_pieces = 0;
     struct field f;
     memset(m, 0, sizeof(*m));
     if (n_bytes > 40 && !memcmp(data, "version https://git-lfs", 23)) {
@@ -372,25 +360,57 @@ int spm_parse(struct spm *m, const void *data, size_t n_bytes, const char *name,
     if (n_bytes == 0) {
         return err_set(e, ERR_FORMAT, "%s: the file is empty", name);
     }
-    int r = count_pieces(s, name, &n_pieces, &text_bytes, &c, e);
+    int r = count_pieces(s, name, &n_pieces, &c, e);
     if (!r) {
         r = check_specs(&c, name, e);
     }
     if (r) {
         return r;
     }
+    struct spm_piece *pieces = malloc(n_pieces * sizeof(*pieces));
+    int id = 0;
+    if (!pieces) {
+        return err_set(e, ERR_NOMEM, "%s: out of memory", name);
+    }
+    while (!r && next_field(&s, &f) > 0) {
+        if (f.number == 1 && f.wire == 2) {
+            r = read_piece(&pieces[id], f.bytes, id, name, e);
+            id++;
+        }
+    }
+    r = r ? r : spm_build(m, pieces, n_pieces, name, e);
+    free(pieces);
+    return r;
+}
+
+int spm_build(struct spm *m, const struct spm_piece *pieces, size_t n_pieces, const char *name,
+              struct err *e)
+{
+    size_t text_bytes = 0;
+    int r = 0;
+    memset(m, 0, sizeof(*m));
+    for (size_t i = 0; i < n_pieces; i++) {
+        if ((r = check_piece(&pieces[i], (int)i, name, e))) {
+            return r;
+        }
+        text_bytes += pieces[i].n_bytes + 1;
+    }
     m->pieces = malloc(n_pieces * sizeof(*m->pieces));
-    m->blob = malloc(text_bytes + n_pieces);
+    m->blob = malloc(text_bytes);
     if (!m->pieces || !m->blob) {
         r = err_set(e, ERR_NOMEM, "%s: out of memory", name);
         goto fail;
     }
-    char *blob_end = m->blob;
-    while (next_field(&s, &f) > 0) {
-        if (f.number == 1 && f.wire == 2 && (r = read_piece(m, f.bytes, name, &blob_end, e))) {
-            goto fail;
-        }
+    char *end = m->blob;
+    for (size_t i = 0; i < n_pieces; i++) {
+        struct spm_piece *p = &m->pieces[i];
+        *p = pieces[i];
+        p->text = end;
+        memcpy(end, pieces[i].text, p->n_bytes);
+        end[p->n_bytes] = 0;
+        end += p->n_bytes + 1;
     }
+    m->n_pieces = (int)n_pieces;
     if ((r = build_index(m, name, e)) || (r = check_types(m, name, e))) {
         goto fail;
     }

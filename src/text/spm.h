@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reader of tokenizer.model, the protobuf file that SentencePiece writes. Only what tern's BPE
- * understands is accepted: model type BPE with byte fallback, identity normalisation, whitespace
- * kept as it is. Anything else is refused by the name of its field, since a tokenizer that is
- * almost right is worse than none. */
+/* Reader of tokenizer.model, the protobuf file that SentencePiece writes, and of the same
+ * vocabulary in a GGUF file (spm_gguf.c). Only what tern's BPE understands is accepted: model type
+ * BPE with byte fallback, identity normalisation, whitespace kept as it is. Anything else is
+ * refused by the name of its field, since a tokenizer that is almost right is worse than none. */
 #ifndef TERN_TEXT_SPM_H
 #define TERN_TEXT_SPM_H
 
@@ -25,8 +25,8 @@ enum spm_type {
 
 struct spm_piece {
     const char *text; /* inside spm.blob; valid UTF-8, NUL-terminated */
-    uint16_t n_bytes;
-    uint8_t type; /* enum spm_type */
+    uint32_t n_bytes;
+    uint32_t type; /* enum spm_type */
     float score;
 };
 
@@ -45,6 +45,13 @@ struct spm {
 /* name is used in error texts only. m may be uninitialised; on failure nothing has to be freed. */
 int spm_parse(struct spm *m, const void *data, size_t n_bytes, const char *name, struct err *e);
 int spm_open(struct spm *m, const char *path, struct err *e);
+/* The vocabulary of a GGUF file ("llama" tokenizers), checked in the same way. Pieces "[PADn]" at
+ * the end, which fill a vocabulary up, are left out. */
+struct gguf;
+int spm_from_gguf(struct spm *m, const struct gguf *g, struct err *e);
+/* Checks and keeps pieces; their text may not be NUL-terminated and is copied. */
+int spm_build(struct spm *m, const struct spm_piece *pieces, size_t n_pieces, const char *name,
+              struct err *e);
 void spm_fini(struct spm *m);
 int32_t spm_find(const struct spm *m, const char *text,
                  size_t n_bytes); /* id of the exact piece, -1 if none */

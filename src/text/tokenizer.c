@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model directory's tokenizer: the SentencePiece model plus the special and added tokens that the
- * side files name. A special string is found by a longest-match search, leftmost first; the spans
- * between specials are encoded independently of each other.
+ * side files name; or both from the tokenizer section of a GGUF file. A special string is found by
+ * a longest-match search, leftmost first; the spans between specials are encoded independently of
+ * each other.
  *
  * What is matched as special: CONTROL pieces of the model, every token of added_tokens.json and
  * added_tokens_decoder, the named tokens (*_token) and additional_special_tokens. Hidden by
@@ -16,6 +17,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "model/gguf.h"
 #include "text/bpe.h"
 #include "text/spm.h"
 #include "text/trie.h"
@@ -53,6 +55,7 @@ struct tokenizer {
     struct named named[NAMED_MAX];
     int n_named;
     int max_chars;
+    const char *chat_template; /* of a GGUF file; NULL: none */
 };
 
 /* ---- opening ---- */
@@ -404,25 +407,91 @@ static int missing_model(const char *dir, const char *path, struct err *e)
         path);
 }
 
-int tokenizer_open(struct tokenizer **out, const char *model_dir, struct err *e)
+/* Gives the ids of a GGUF file the names that tokenizer_config.json would. */
+static int add_gguf_names(struct tokenizer *t, const struct gguf *g, struct err *e)
+{
+    static const char *const ids[][2] = {
+        {"tokenizer.ggml.bos_token_id", "bos_token"},
+        {"tokenizer.ggml.eos_token_id", "eos_token"},
+        {"tokenizer.ggml.unknown_token_id", "unk_token"},
+        {"tokenizer.ggml.padding_token_id", "pad_token"},
+        {"tokenizer.ggml.seperator_token_id", "sep_token"}, /* spelled so in files */
+        {"tokenizer.ggml.cls_token_id", "cls_token"},
+        {"tokenizer.ggml.mask_token_id", "mask_token"}};
+    for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+        int64_t id = 0;
+        int r = gguf_int(g, ids[i][0], &id, e);
+        if (r < 0) {
+            return r;
+        }
+        if (r > 0 && (id < 0 || id >= t->spm.n_pieces)) {
+            return err_set(e, ERR_FORMAT, "%s: field %s: %lld, expected 0 to %d", gguf_path(g),
+                           ids[i][0], (long long)id, t->spm.n_pieces - 1);
+        }
+        if (r > 0) {
+            t->named[t->n_named].name = ids[i][1];
+            t->named[t->n_named].value = t->tokens[id].raw;
+            t->n_named++;
+        }
+    }
+    return 0;
+}
+
+static int add_gguf_template(struct tokenizer *t, const struct gguf *g, struct err *e)
+{
+    const char *s;
+    size_t n;
+    int r = gguf_string(g, "tokenizer.chat_template", &s, &n, e);
+    if (r > 0) {
+        if (memchr(s, 0, n)) {
+            return err_set(e, ERR_FORMAT, "%s: field tokenizer.chat_template has a NUL byte",
+                           gguf_path(g));
+        }
+        t->chat_template = arena_strndup(&t->arena, s, n);
+        return t->chat_template ? 0 : out_of_memory(e);
+    }
+    return r;
+}
+
+static int open_gguf(struct tokenizer *t, const char *path, struct err *e)
+{
+    struct gguf *g;
+    int r = gguf_open(&g, path, e);
+    r = r ? r : spm_from_gguf(&t->spm, g, e);
+    r = r ? r : add_pieces(t, e);
+    r = r ? r : add_gguf_names(t, g, e);
+    r = r ? r : add_gguf_template(t, g, e);
+    gguf_close(g);
+    return r;
+}
+
+static int open_model(struct tokenizer *t, const char *dir, const char *path, struct err *e)
+{
+    if (gguf_is_file(dir)) {
+        return open_gguf(t, dir, e);
+    }
+    if (access(path, F_OK)) {
+        return missing_model(dir, path, e);
+    }
+    int r = spm_open(&t->spm, path, e);
+    return r ? r : add_pieces(t, e);
+}
+
+int tokenizer_open(struct tokenizer **out, const char *model_path, struct err *e)
 {
     struct tokenizer *t = calloc(1, sizeof(*t));
     struct buf path;
     int r;
     *out = NULL;
     buf_init(&path);
-    buf_printf(&path, "%s/tokenizer.model", model_dir);
+    buf_printf(&path, "%s/tokenizer.model", model_path);
     if (!t || path.failed) {
         r = out_of_memory(e);
         goto fail;
     }
     arena_init(&t->arena, 1 << 16);
     trie_init(&t->specials);
-    if (access(path.data, F_OK)) {
-        r = missing_model(model_dir, path.data, e);
-        goto fail;
-    }
-    if ((r = spm_open(&t->spm, path.data, e)) || (r = add_pieces(t, e))) {
+    if ((r = open_model(t, model_path, path.data, e))) {
         goto fail;
     }
     for (int id = 0; id < t->spm.n_pieces; id++) {
@@ -430,7 +499,8 @@ int tokenizer_open(struct tokenizer **out, const char *model_dir, struct err *e)
             goto fail;
         }
     }
-    if ((r = add_side_files(t, model_dir, e)) || (r = finish_open(t, e))) {
+    if ((!gguf_is_file(model_path) && (r = add_side_files(t, model_path, e))) ||
+        (r = finish_open(t, e))) {
         goto fail;
     }
     buf_fini(&path);
@@ -464,6 +534,11 @@ static const struct token *get(const struct tokenizer *t, int32_t id)
 int tokenizer_n_ids(const struct tokenizer *t)
 {
     return t->n_ids;
+}
+
+const char *tokenizer_chat_template(const struct tokenizer *t)
+{
+    return t ? t->chat_template : NULL;
 }
 
 int tokenizer_max_chars_per_token(const struct tokenizer *t)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text <-> token ids. Reads tokenizer.model (SentencePiece BPE with byte fallback),
- * added_tokens.json, special_tokens_map.json and tokenizer_config.json of a model directory; the
+ * added_tokens.json, special_tokens_map.json and tokenizer_config.json of a model directory, or the
+ * tokenizer section of a GGUF file; the
  * tokenizer_class string is ignored. Immutable after opening, shared between threads. No BOS or EOS
  * is ever added. */
 #ifndef TERN_TEXT_TOKENIZER_H
@@ -12,7 +13,8 @@
 
 struct tokenizer;
 
-int tokenizer_open(struct tokenizer **out, const char *model_dir, struct err *e);
+/* Of a model directory, or of a GGUF file. */
+int tokenizer_open(struct tokenizer **out, const char *model_path, struct err *e);
 void tokenizer_close(struct tokenizer *t);
 
 int tokenizer_n_ids(
@@ -20,6 +22,8 @@ int tokenizer_n_ids(
 int tokenizer_max_chars_per_token(const struct tokenizer *t); /* longest piece, characters */
 int32_t tokenizer_id(const struct tokenizer *t,
                      const char *piece); /* exact piece or special string; -1 if none */
+/* The template that a GGUF file brings, NULL if it has none. */
+const char *tokenizer_chat_template(const struct tokenizer *t);
 /* Named specials of tokenizer_config.json: "bos_token", "eos_token", "cls_token", "sep_token", …:
  * NULL if absent. */
 const char *tokenizer_named(const struct tokenizer *t, const char *name);

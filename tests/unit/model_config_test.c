@@ -30,17 +30,20 @@ static void write_config(const char *name, const char *text)
 static struct model_config read_ok(const char *text, int *tie)
 {
     struct model_config c;
+    struct quant_config q;
     struct err e = {0};
     write_config("config.json", text);
     if (config_read(&c, &q, tie, dir.path, &e) < 0) {
         fail_msg("%s: %s", text, e.text);
     }
+    quant_config_fini(&q);
     return c;
 }
 
 static void assert_refused(const char *text, int code, const char *word, const char *word2)
 {
     struct model_config c;
+    struct quant_config q;
     struct err e = {0};
     int tie;
     write_config("config.json", text);
@@ -117,8 +120,8 @@ static void what_is_not_supported_is_refused_by_name(void **state)
                    "supported: false");
     assert_refused("{" HEAD "," SIZES ",\"hidden_act\":\"gelu\"}", ERR_UNSUPPORTED, "hidden_act",
                    "gelu");
-    assert_refused("{" HEAD "," SIZES ",\"quantization_config\":{\"quant_method\":\"awq\"}}",
-                   ERR_UNSUPPORTED, "quantization_config", "awq");
+    assert_refused("{" HEAD "," SIZES ",\"quantization_config\":{\"quant_method\":\"secret\"}}",
+                   ERR_UNSUPPORTED, "quantization_config", "secret");
     assert_refused("{" HEAD "," SIZES ",\"torch_dtype\":\"float8_e4m3fn\"}", ERR_UNSUPPORTED,
                    "torch_dtype", "float8_e4m3fn");
     assert_refused("{" HEAD "," SIZES ",\"head_dim\":40}", ERR_UNSUPPORTED, "head_dim 40",
