@@ -81,7 +81,7 @@ static inline struct model *rig_load(const char *path, enum act_type act, const 
 {
     struct err e = {0};
     struct model *m = NULL;
-    struct model_options o = {path, act, NULL};
+    struct model_options o = {.path = path, .act = act};
     if (model_open(&m, &o, &e) < 0 || model_load(m, k, pool, &e) < 0) {
         fail_msg("%s", e.text);
     }

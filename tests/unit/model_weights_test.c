@@ -119,7 +119,7 @@ static int open_model(struct model **m, const char *name, enum act_type act, str
 {
     char path[700];
     make_path(path, sizeof path, name, NULL);
-    struct model_options o = {path, act, NULL};
+    struct model_options o = {.path = path, .act = act};
     return model_open(m, &o, e);
 }
 
