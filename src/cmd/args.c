@@ -77,6 +77,7 @@ static const struct opt engine_rows[] = {
      .offset = ENGINE(int4_w4a8),
      .group = G_MODEL,
      .def = "true",
+     .flags = OPT_ENV_ONLY,
      .help = "8-bit activations for 4-bit weights of AWQ, GPTQ and compressed-tensors files that "
              "ask for 16."},
     {.name = "max-model-len",

@@ -505,12 +505,27 @@ static void warn_other_head(const struct checkpoint *ck, const struct log *log)
     checkpoint_drop(head);
 }
 
+static int is_quantized(const struct weights *w)
+{
+    int yes = weight_is_quantized(&w->embed) || weight_is_quantized(&w->head);
+    for (int i = 0; i < w->n_layers; i++) {
+        const struct weights_layer *l = &w->layers[i];
+        yes |= weight_is_quantized(&l->qkv) || weight_is_quantized(&l->o) ||
+               weight_is_quantized(&l->gate_up) || weight_is_quantized(&l->down);
+    }
+    return yes;
+}
+
 int weights_load(struct weights *w, const struct checkpoint *ck, const struct model_config *c,
                  const struct weights_options *o, const struct kernels *k, struct cpu_pool *pool,
                  const struct log *log, struct err *e)
 {
     if (c->tied) {
         warn_other_head(ck, log);
+    }
+    if (is_quantized(w) && k->act[o->act].quantize == NULL) {
+        return err_set(e, ERR_UNSUPPORTED, "level %s has no kernels for quantized weights",
+                       cpu_level_name(k->level));
     }
     w->memory = cpu_big_alloc(w->memory_bytes);
     if (w->memory == NULL) {

@@ -125,7 +125,7 @@ def test_help_names_every_group_and_needs_no_model(command):
         assert one.returncode == 0 and b"--max-model-len" in one.stdout and b"--dtype" not in one.stdout
 
 
-REFUSED = [["-tp", "2"], ["--pipeline_parallel_size=2"], ["--quantization", "awq"], ["--block-size", "128"],
+REFUSED = [["-tp", "2"], ["--pipeline_parallel_size=2"], ["--quantization", "bitsandbytes"], ["--block-size", "128"],
            ["--kv-cache-dtype", "fp8"], ["--lora-modules", "a=b"], ["--speculative-config", '{"method":"ngram"}'],
            ["--speculative-config.method", "ngram"], ["--dtype", "float16"], ["--load-format", "gguf"],
            ["--kv-transfer-config", "{}"], ["--hf-overrides", "{}"], ["--logprobs-mode", "raw_logits"]]
