@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 
+#include <errno.h>
 #include <event2/event.h>
 #include <openssl/sha.h>
 #include <signal.h>
@@ -23,6 +24,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define ABORT_WAIT_NS (5 * 1000000000ull)
@@ -312,7 +314,9 @@ static void stop_step(struct server *s)
 static void begin_stop(struct server *s, int times)
 {
     if (!s->stopping) {
-        uvicorn_line(s, "Shutting down");
+        if (!s->o.no_listener) {
+            uvicorn_line(s, "Shutting down");
+        }
         s->stopping = 1;
         s->deadline_ns = clock_now_ns() + (uint64_t)s->o.shutdown_timeout_s * 1000000000u;
         http_server_stop_accepting(s->http);
@@ -351,7 +355,9 @@ static void on_control(evutil_socket_t fd, short what, void *arg)
     }
     pthread_mutex_unlock(&s->lock);
     if (install) {
-        log_start(s);
+        if (!s->o.no_listener) {
+            log_start(s);
+        }
         pthread_mutex_lock(&s->lock);
         s->installed = 1;
         pthread_cond_broadcast(&s->cond);
@@ -437,6 +443,52 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
+/* ---- connections from inside ---- */
+
+struct adoption {
+    struct work work;
+    struct server *server;
+    int fd;
+};
+
+static void adopt(struct work *w)
+{
+    struct adoption *a = (struct adoption *)w; /* work is its first member */
+    http_server_adopt(a->server->http, a->fd);
+    free(a);
+}
+
+int server_connect(struct server *s, struct err *e)
+{
+    int pair[2];
+    struct adoption *a = calloc(1, sizeof *a);
+    if (!a) {
+        return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+        free(a);
+        return err_set(e, ERR_IO, "can't make a pair of sockets: %s", strerror(errno));
+    }
+    a->work.done = adopt;
+    a->server = s;
+    a->fd = pair[1];
+    mq_push(s->worked, &a->work.node);
+    return pair[0];
+}
+
+/* Connections that came too late for the loop. */
+static void drop_adoptions(struct server *s)
+{
+    for (struct mq_node *n = s->worked ? mq_pop_all(s->worked) : NULL, *next; n; n = next) {
+        struct work *w = (struct work *)n;
+        next = n->next;
+        if (w->done == adopt) {
+            close(((struct adoption *)w)->fd);
+            free(w);
+        }
+    }
+}
+
 /* ---- open, wait, close ---- */
 
 static int add_events(struct server *s, struct err *e)
@@ -492,6 +544,7 @@ int server_open(struct server **out, const struct server_options *o, struct err 
     }
     struct http_options h = {.host = s->o.host,
                              .port = o->port,
+                             .no_listener = o->no_listener,
                              .uds = s->o.uds,
                              .uds_mode = o->uds_mode,
                              .tls = s->o.ssl_certfile ? &s->tls : NULL,
@@ -564,7 +617,7 @@ int server_wait(struct server *s)
     int ready = s->installed;
     pthread_mutex_unlock(&s->lock);
     join_threads(s);
-    if (ready) {
+    if (ready && !s->o.no_listener) {
         uvicorn_line(s, "Application shutdown complete.");
         uvicorn_line(s, "Finished server process [%d]", (int)getpid());
     }
@@ -588,6 +641,7 @@ void server_close(struct server *s)
         next = n->next;
         engine_event_free((struct engine_event *)n);
     }
+    drop_adoptions(s);
     struct event *events[] = {s->ev_control, s->ev_events, s->ev_worked, s->ev_signal, s->ev_tick};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
         if (events[i]) {

@@ -39,6 +39,7 @@ struct server_generation_defaults {
 struct server_options {
     const char *host; /* NULL: 0.0.0.0 */
     int port;         /* 0: any free one, see server_port */
+    int no_listener;  /* nobody can connect but this process, by server_connect */
     const char *uds;  /* a unix socket's path, instead of host and port; or NULL */
     int uds_mode;     /* its permission bits; -1: what umask leaves */
     /* TLS when ssl_certfile is given; names as on the command line */
@@ -147,6 +148,9 @@ int server_open(struct server **out, const struct server_options *o, struct err 
 /* "https://[::1]:8000", "unix:/run/tern.sock" */
 void server_url(const struct server *s, char *out, size_t size);
 int server_port(const struct server *s); /* the bound port; 0 with a unix socket */
+/* A connection to the server from inside its process: a blocking socket that speaks HTTP. Once the
+ * server is ready. */
+int server_connect(struct server *s, struct err *e);
 /* Connects the engine, logs "Starting vLLM server on http://…", the routes and the uvicorn-like
  * start-up lines. */
 void server_set_ready(struct server *s, const struct server_model *m);

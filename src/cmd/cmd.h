@@ -5,6 +5,7 @@
 #define TERN_CMD_CMD_H
 
 int cmd_serve(int argc, char **argv);
+int cmd_run_batch(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_info(int argc, char **argv);

@@ -15,6 +15,7 @@ struct command {
 static const struct command commands[] = {
     {"serve", cmd_serve, "serve a model over an OpenAI-compatible HTTP API"},
     {"generate", cmd_generate, "generate text from prompts, without a server"},
+    {"run-batch", cmd_run_batch, "answer the requests of an OpenAI batch file"},
     {"tokenize", cmd_tokenize, "text to token ids and back"},
     {"info", cmd_info, "say what a model directory holds and needs"},
     {"align", cmd_align,

@@ -6,10 +6,10 @@
  *
  * Threads: the caller's (this file), the server's, the engine's and its workers, and the one that
  * prints throughput. */
+#include "cmd/serve.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "cmd/cmd.h"
-#include "cmd/setup.h"
 #include "text/answer.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,16 +21,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LIST_MAX               64
 #define WARM_UP_WAIT_S         120
 #define TOKENIZER_CONFIG_BYTES (16u << 20)
 
 /* ---- options to server_options ---- */
-
-struct lists {
-    struct arena arena;
-    const char *origins[LIST_MAX], *methods[LIST_MAX], *headers[LIST_MAX], *quiet_paths[LIST_MAX];
-};
 
 /* A JSON list of strings, or words with commas between. */
 static int read_list(struct arena *a, const char *flag, const char *text, const char **out, int *n,
@@ -42,7 +36,7 @@ static int read_list(struct arena *a, const char *flag, const char *text, const 
     }
     if (text[strspn(text, " ")] != '[') {
         char *copy = arena_strdup(a, text), *save = NULL;
-        for (char *w = copy ? strtok_r(copy, ", ", &save) : NULL; w && *n < LIST_MAX;
+        for (char *w = copy ? strtok_r(copy, ", ", &save) : NULL; w && *n < SERVE_LIST_MAX;
              w = strtok_r(NULL, ", ", &save)) {
             out[(*n)++] = w;
         }
@@ -51,8 +45,9 @@ static int read_list(struct arena *a, const char *flag, const char *text, const 
     struct json *doc = NULL;
     int rc = json_parse(&doc, text, strlen(text), JSON_DEPTH_DEFAULT, e);
     for (size_t i = 0; rc >= 0 && i < json_length(doc); i++) {
-        if (json_type(json_at(doc, i)) != JSON_STRING || *n == LIST_MAX) {
-            rc = err_set(e, ERR_INVALID, "expected a JSON list of at most %d strings", LIST_MAX);
+        if (json_type(json_at(doc, i)) != JSON_STRING || *n == SERVE_LIST_MAX) {
+            rc = err_set(e, ERR_INVALID, "expected a JSON list of at most %d strings",
+                         SERVE_LIST_MAX);
         } else if (!(out[(*n)++] = arena_strdup(a, json_string(json_at(doc, i), NULL)))) {
             rc = err_set(e, ERR_NOMEM, "out of memory");
         }
@@ -107,8 +102,8 @@ static int fill_guards(struct server_options *so, const struct args_server *v, s
     return 0;
 }
 
-static int fill_options(struct server_options *so, const struct setup *s,
-                        const struct args_server *v, struct lists *l, struct err *e)
+int serve_options(struct server_options *so, const struct setup *s, const struct args_server *v,
+                  struct serve_lists *l, struct err *e)
 {
     server_options_init(so);
     int rc = fill_guards(so, v, e);
@@ -492,7 +487,7 @@ static int warm_up(struct setup *s, struct err *e)
     return rc;
 }
 
-static int start_engine(struct setup *s, struct err *e)
+int serve_start_engine(struct setup *s, struct err *e)
 {
     log_info(&s->log, "Starting to load model %s...", s->a->model);
     int rc = setup_load(s, e);
@@ -553,7 +548,7 @@ static int64_t model_time(const struct setup *s)
     return stat(s->a->model, &st) == 0 ? (int64_t)st.st_mtime : 0;
 }
 
-static void set_ready(const struct setup *s, struct server *server)
+void serve_set_ready(const struct setup *s, struct server *server)
 {
     char utilization[32];
     struct buf tokenizer_config, config;
@@ -612,7 +607,7 @@ static int check_parsers(const struct setup *s, const struct args_server *v, str
 
 static int run(struct setup *s, const struct opts *o, const struct args_server *v, struct err *e)
 {
-    struct lists lists;
+    struct serve_lists lists;
     struct server_options so;
     struct server *server = NULL;
     struct throughput throughput = {.log = &s->log, .interval_s = v->log_stats_interval_s};
@@ -620,7 +615,7 @@ static int run(struct setup *s, const struct opts *o, const struct args_server *
     arena_init(&lists.arena, 0);
     int rc = setup_check(s, e);
     rc = rc < 0 ? rc : check_parsers(s, v, e);
-    rc = rc < 0 ? rc : fill_options(&so, s, v, &lists, e);
+    rc = rc < 0 ? rc : serve_options(&so, s, v, &lists, e);
     if (rc < 0) {
         goto done;
     }
@@ -635,13 +630,13 @@ static int run(struct setup *s, const struct opts *o, const struct args_server *
     early.server = server;
     early_stop_start(&early);
     log_plan(s);
-    rc = start_engine(s, e);
+    rc = serve_start_engine(s, e);
     if (rc < 0) {
         goto done;
     }
     log_generation(s);
     log_info(&s->log, "Supported tasks: ['generate']");
-    set_ready(s, server);
+    serve_set_ready(s, server);
     announce(s, server);
     if (!v->disable_log_stats) {
         throughput.engine = s->engine;

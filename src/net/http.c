@@ -306,6 +306,9 @@ static int open_sockets(struct http_server *s, struct err *e)
     if (rc < 0) {
         return rc;
     }
+    if (o->no_listener) {
+        return 0;
+    }
     s->fd = rc = s->uds ? listen_unix(s->uds, o->uds_mode, &s->uds_file, e)
                         : listen_tcp(s->host, o->port, &s->port, e);
     if (rc < 0) {
@@ -338,12 +341,13 @@ int http_server_new(struct http_server **out, struct event_base *base, const str
     if (rc < 0) {
         goto fail;
     }
-    s->ev_accept = event_new(base, s->fd, EV_READ | EV_PERSIST, on_accept, s);
+    s->ev_accept =
+        o->no_listener ? NULL : event_new(base, s->fd, EV_READ | EV_PERSIST, on_accept, s);
     s->ev_sweep = event_new(base, -1, EV_PERSIST, on_sweep, s);
     s->ev_flush = event_new(base, -1, 0, on_flush, s);
     struct timeval tv = {0, SWEEP_MS * 1000};
-    if (!s->ev_accept || !s->ev_sweep || !s->ev_flush || event_add(s->ev_accept, NULL) != 0 ||
-        event_add(s->ev_sweep, &tv) != 0) {
+    if ((!o->no_listener && (!s->ev_accept || event_add(s->ev_accept, NULL) != 0)) ||
+        !s->ev_sweep || !s->ev_flush || event_add(s->ev_sweep, &tv) != 0) {
         rc = err_set(e, ERR_NOMEM, "can't create the event loop's events");
         goto fail;
     }
@@ -352,6 +356,16 @@ int http_server_new(struct http_server **out, struct event_base *base, const str
 fail:
     http_server_free(s);
     return rc;
+}
+
+void http_server_adopt(struct http_server *s, int fd)
+{
+    struct sockaddr_storage unix_address = {.ss_family = AF_UNIX};
+    if (s->draining || evutil_make_socket_nonblocking(fd) != 0) {
+        close(fd);
+        return;
+    }
+    conn_open(s, fd, &unix_address);
 }
 
 int http_server_port(const struct http_server *s)

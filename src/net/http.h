@@ -44,6 +44,7 @@ struct http_callbacks {
 struct http_options {
     const char *host;
     int port;
+    int no_listener;               /* only http_server_adopt brings connections */
     const char *uds;               /* listen on this path instead of host and port; or NULL */
     int uds_mode;                  /* its permission bits, -1: what umask leaves */
     const struct tls_options *tls; /* NULL: plain HTTP */
@@ -66,6 +67,8 @@ void http_server_reload_tls(struct http_server *s);
 int http_server_n_connections(const struct http_server *s);
 int http_server_is_busy(
     const struct http_server *s); /* a response is due, or bytes of one wait to be sent */
+/* Serves a connected unix socket as if it had been accepted; takes fd. On the loop's thread. */
+void http_server_adopt(struct http_server *s, int fd);
 void http_server_stop_accepting(
     struct http_server *s); /* closes the listener and idle connections; responses under way
                              * go on and then close */

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts of `tern serve` that other commands with a server inside use as well. */
+#ifndef TERN_CMD_SERVE_H
+#define TERN_CMD_SERVE_H
+
+#include "api/server.h"
+#include "cmd/setup.h"
+
+#define SERVE_LIST_MAX 64
+
+/* Where the lists of struct server_options live. The arena is the caller's to init and fini. */
+struct serve_lists {
+    struct arena arena;
+    const char *origins[SERVE_LIST_MAX], *methods[SERVE_LIST_MAX], *headers[SERVE_LIST_MAX],
+        *quiet_paths[SERVE_LIST_MAX];
+};
+/* Everything but the served model names. */
+int serve_options(struct server_options *so, const struct setup *s, const struct args_server *v,
+                  struct serve_lists *l, struct err *e);
+/* Weights, engine, one token of warm-up, with the log lines of vLLM's start. */
+int serve_start_engine(struct setup *s, struct err *e);
+void serve_set_ready(const struct setup *s, struct server *server);
+
+#endif
