@@ -188,6 +188,7 @@ int gen_is_hopeless(struct gen *g);
 int gen_check_text(struct gen *g, const char *text, size_t n_bytes, struct api_error *e);
 void gen_write_usage(const struct gen *g, struct json_writer *w, const struct gen_sample *only,
                      int drop_nulls);
+void gen_write_metrics(const struct gen *g, struct json_writer *w);              /* key and value */
 void gen_write_finish_reason(const struct gen_sample *s, struct json_writer *w); /* key and value */
 void gen_write_stop_reason(const struct gen *g, const struct gen_sample *s, struct json_writer *w);
 void gen_send(struct gen *g, const struct buf *json); /* one event of the stream */
