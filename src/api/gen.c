@@ -80,7 +80,8 @@ static int submit_prompt(struct gen *g, struct gen_prompt *p, struct api_error *
     r->priority = g->f.priority;
     r->cache_salt = g->f.cache_salt ? arena_strdup(&r->arena, g->f.cache_salt) : NULL;
     r->grammar = g->f.grammar ? grammar_ref(g->f.grammar) : NULL;
-    r->grammar_after = g->f.grammar ? g->f.grammar_after : -1;
+    r->think_end = g->f.grammar || g->f.think_budget >= 0 ? g->f.think_end : -1;
+    r->think_budget = g->f.think_budget;
     r->arrival_ns = g->arrival_ns;
     r->reply = s->events;
     r->user = p;
@@ -557,7 +558,7 @@ struct gen *gen_new(struct server *s, const struct gen_dialect *d, char *body, s
     g->dialect = d;
     g->body = body;
     g->body_bytes = n_bytes;
-    g->f.grammar_after = -1;
+    g->f.think_end = g->f.think_budget = -1;
     g->f.include_reasoning = 1;
     arena_init(&g->arena, 0);
     buf_init(&g->prompt_text);

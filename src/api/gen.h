@@ -42,7 +42,8 @@ struct gen_fields {
     int return_prompt_text;
     int include_reasoning;
     struct answer_options answer; /* how the text is split; all zero: it is content */
-    int32_t grammar_after; /* the grammar holds behind this token (</think>); -1: from the start */
+    int32_t think_end; /* the answer begins as reasoning that this token ends; -1: it doesn't */
+    int think_budget;  /* tokens of reasoning at most; -1: any number */
     const struct json *messages, *tools, *documents;
     struct json *kwargs; /* owned: defaults, chat_template_kwargs and top-level spellings merged */
     const char *response_role;

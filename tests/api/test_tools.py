@@ -275,17 +275,34 @@ def test_a_grammar_begins_behind_the_reasoning(marked):
     both = 0
     for seed in range(24):
         message, finish = ask(marked, seed=seed, logit_bias=bias, enable_thinking=True, response_format=form)
-        if finish == "stop":
+        if finish == "stop":  # never before the schema is fulfilled
             assert json.loads(message["content"])["状态"] in ("在线", "离线")
             both += bool(message["reasoning"])
         b = {"messages": ASK, "temperature": 1, "top_p": 1, "max_tokens": 200, "seed": seed, "logit_bias": bias,
              "enable_thinking": True, "tools": TOOLS, "tool_choice": "required"}
         message, calls, finish = plain(marked.post("/v1/chat/completions", b))
+        assert finish in ("tool_calls", "length")
         if finish == "tool_calls":
             for c in calls:
                 check_arguments(c["name"], c["arguments"])
             both += bool(message["reasoning"])
     assert both >= 4
+
+
+def test_reasoning_ends_when_its_budget_is_used_up(marked, tools):
+    end = marked.mark["</think>"]
+    for budget in (0, 1, 7):
+        b = {"messages": ASK, "temperature": 0, "max_tokens": 20, "enable_thinking": True, "return_token_ids": True,
+             "thinking_token_budget": budget}
+        choice = marked.post("/v1/chat/completions", b).json["choices"][0]
+        assert choice["token_ids"].index(end) == budget
+        assert choice["message"]["content"] and bool(choice["message"]["reasoning"]) == (budget > 0)
+        b |= {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "get_time"}}, "max_tokens": 200}
+        _, calls, finish = plain(marked.post("/v1/chat/completions", b))
+        assert finish == "stop"
+        check_arguments("get_time", calls[0]["arguments"])
+    r = tools.post("/v1/chat/completions", {"messages": ASK, "thinking_token_budget": 5})
+    assert r.status == 400 and "--reasoning-parser" in r.json["error"]["message"]
 
 
 def test_reasoning_tokens_are_counted(marked):
