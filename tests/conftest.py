@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the black-box tests. Where the reference data is absent, tests that need it are named as skipped."""
+import os
 import pathlib
 
 import pytest
@@ -19,6 +20,15 @@ def server():
     with ternlib.Server(args=["--enable-prompt-tokens-details"]) as s:
         yield s
         assert s.proc.poll() is None, "the server died during the tests"
+
+
+@pytest.fixture(scope="session")
+def node_clients():
+    """The npm clients of tests/api/node are installed."""
+    why_not = ternlib.install_node_clients()
+    if why_not and not os.environ.get("CI"):
+        pytest.skip(why_not)
+    assert not why_not, why_not
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,13 @@
 Everything here sees tern only from outside: its command line, its sockets, its files. Standard library only, so that the
 tests run wherever Debian's python3-pytest does.
 """
+import fcntl
 import http.client
 import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import struct
@@ -138,6 +140,10 @@ class Server:
                 self.stop()
                 raise
 
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}/v1"
+
     def __enter__(self):
         return self
 
@@ -264,6 +270,37 @@ class Server:
         s = socket.create_connection(("127.0.0.1", self.port), timeout * SLOW)
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return s
+
+
+# ---- real clients -----------------------------------------------------------------------------------------------
+
+NODE = SOURCE / "tests" / "api" / "node"
+
+
+def install_node_clients():
+    """What the lock file names, if it is not there yet. Returns why it can't be, or None."""
+    if not shutil.which("node"):
+        return "node is not here"
+    lock, done = NODE / "package-lock.json", NODE / "node_modules" / ".installed"
+    with open(SOURCE / "tests" / "api" / "README.md") as one_at_a_time:
+        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        if done.exists() and done.read_bytes() == lock.read_bytes():
+            return None
+        if not shutil.which("npm"):
+            return "npm is not here"
+        r = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=NODE, capture_output=True, timeout=300)
+        if r.returncode != 0:
+            return "npm ci did not work here: " + r.stderr.decode()[-400:]
+        done.write_bytes(lock.read_bytes())
+    return None
+
+
+def run_node(script, *args, timeout=120):
+    """A script of tests/api/node: it exits with 0 and says that all checks passed."""
+    r = subprocess.run(["node", NODE / script, *args], capture_output=True, timeout=timeout * SLOW,
+                       env={**os.environ, "NO_PROXY": "127.0.0.1"})
+    assert r.returncode == 0, r.stdout.decode() + r.stderr.decode()
+    assert b"all checks passed" in r.stdout
 
 
 def http_bytes(path, obj, close=False, extra=""):

@@ -58,7 +58,7 @@ struct args_server {
         enable_log_requests;
     int enable_auto_tool_choice, exclude_tools_when_none;
     int disable_log_stats, dev_mode, enable_responses_store, enable_tokenizer_info_endpoint,
-        trust_request_chat_template, enable_per_request_metrics;
+        trust_request_chat_template;
 };
 
 /* Sampling of `tern generate`; unset fields take the model's generation_config.json. */

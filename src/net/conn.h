@@ -66,8 +66,7 @@ struct http_server {
     int fd, port;
     struct event *ev_accept, *ev_sweep, *ev_flush;
     struct conn *conns;
-    struct conn *dirty,
-        *dirty_last; /* first come, first sent: a stream keeps its place in a step */
+    struct conn *dirty;
     int n_conns;
     int draining;
     int accept_paused;

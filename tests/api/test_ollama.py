@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Ollama dialect: /api/chat, /api/generate and the routes about models, by hand and by the ollama npm client."""
 import json
-import os
 import pathlib
-import shutil
-import subprocess
 
 import pytest
 import ternlib
 
-NODE = pathlib.Path(__file__).parent / "node"
 USER = [{"role": "user", "content": "写一首诗"}]
 
 
@@ -197,22 +193,5 @@ def test_keys_guard_these_routes_too():
 
 # ---- a real client ---------------------------------------------------------------------------------------------------
 
-@pytest.fixture(scope="module")
-def client():
-    if not shutil.which("node"):
-        pytest.skip("node is not here")
-    if not (NODE / "node_modules" / "ollama").is_dir():
-        if not shutil.which("npm"):
-            pytest.skip("npm is not here")
-        r = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=NODE, capture_output=True, timeout=300)
-        if r.returncode != 0 and not os.environ.get("CI"):
-            pytest.skip("npm ci did not work here: " + r.stderr.decode()[-200:])
-        assert r.returncode == 0, r.stderr.decode()
-    return NODE / "ollama.mjs"
-
-
-def test_the_ollama_client_chats_generates_and_lists(server, client):
-    r = subprocess.run(["node", client, f"http://127.0.0.1:{server.port}"], capture_output=True, timeout=120,
-                       env={**os.environ, "NO_PROXY": "127.0.0.1"})
-    assert r.returncode == 0, r.stdout.decode() + r.stderr.decode()
-    assert b"all checks passed" in r.stdout
+def test_the_ollama_client_chats_generates_and_lists(server, node_clients):
+    ternlib.run_node("ollama.mjs", f"http://127.0.0.1:{server.port}")
