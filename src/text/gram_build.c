@@ -111,6 +111,11 @@ void gram_fini(struct gram *g)
     memset(g, 0, sizeof *g);
 }
 
+int32_t gram_dead(struct gram *g)
+{
+    return add_state(g, GRAM_BYTES);
+}
+
 int32_t gram_bytes(struct gram *g, const char *s, size_t n_bytes, int32_t next)
 {
     for (size_t i = n_bytes; i-- > 0 && !gram_failed(g);) {
@@ -248,6 +253,9 @@ int32_t gram_class_body(struct gram *g, const struct gram_range *ranges, int n)
 
 int32_t gram_alt(struct gram *g, const int32_t *entries, int n)
 {
+    if (n == 0) {
+        return gram_dead(g);
+    }
     if (n == 1) {
         return entries[0];
     }
@@ -466,6 +474,88 @@ static int has_empty_cycle(const struct gram *g, const uint8_t *nullable)
     return found;
 }
 
+/* May matching get from state i to the end of its body, as far as is known? */
+static int is_productive(const struct gram *g, const uint8_t *live, int i)
+{
+    const struct gram_state *s = &g->states[i];
+    int v = 0;
+    switch ((enum gram_kind)s->kind) {
+    case GRAM_RETURN:
+        return 1;
+    case GRAM_BYTES:
+        for (int k = 0; k < s->n && !v; k++) {
+            v = live[g->edges[s->first + k].next];
+        }
+        return v;
+    case GRAM_EPSILON:
+        for (int k = 0; k < s->n && !v; k++) {
+            v = live[g->targets[s->first + k]];
+        }
+        return v;
+    case GRAM_CALL:
+        return live[g->rules[s->body]] && live[s->next];
+    case GRAM_REPEAT:
+        return (s->min == 0 || live[s->body]) && live[s->next];
+    }
+    return 0;
+}
+
+/* Takes out edges and alternatives that lead to no end. */
+static void prune(struct gram *g, const uint8_t *live)
+{
+    for (int i = 0; i < g->n_states; i++) {
+        struct gram_state *s = &g->states[i];
+        int n = 0;
+        if (s->kind == GRAM_BYTES) {
+            for (int k = 0; k < s->n; k++) {
+                struct gram_edge e = g->edges[s->first + k];
+                if (live[e.next]) {
+                    g->edges[s->first + n++] = e;
+                }
+            }
+            s->class_id = n == s->n ? s->class_id : -1;
+            s->n = n;
+        } else if (s->kind == GRAM_EPSILON) {
+            for (int k = 0; k < s->n; k++) {
+                int32_t t = g->targets[s->first + k];
+                if (live[t]) {
+                    g->targets[s->first + n++] = t;
+                }
+            }
+            s->n = n;
+        } else if (s->kind == GRAM_REPEAT && !live[s->body]) {
+            s->max = 0; /* none is possible; min is 0, or the state is dead itself */
+        }
+    }
+}
+
+/* 1 when the root can be completed; 0 when it can't; ERR_TOO_LARGE. Least fixed point; states are
+ * built backwards, so that one pass settles all but recursion. */
+static int remove_dead(struct gram *g)
+{
+    uint8_t *live = calloc((size_t)g->n_states, 1);
+    if (live == NULL) {
+        return ERR_NOMEM;
+    }
+    int rc = 0;
+    for (int changed = 1; changed && rc == 0;) {
+        changed = 0;
+        for (int i = 0; i < g->n_states; i++) {
+            if (!live[i] && is_productive(g, live, i)) {
+                live[i] = 1;
+                changed = 1;
+            }
+        }
+        rc = clock_now_ns() > g->deadline_ns ? ERR_TOO_LARGE : 0;
+    }
+    if (rc == 0) {
+        prune(g, live);
+        rc = live[g->root];
+    }
+    free(live);
+    return rc;
+}
+
 int gram_finish(struct gram *g, int32_t root)
 {
     g->root = root;
@@ -488,6 +578,13 @@ int gram_finish(struct gram *g, int32_t root)
         gram_fail(g, ERR_UNSUPPORTED, "grammar is left-recursive: a rule begins with itself");
     }
     free(nullable);
+    int can_end = gram_failed(g) ? 1 : remove_dead(g);
+    if (can_end <= 0) {
+        gram_fail(g, can_end < 0 ? can_end : ERR_INVALID, "%s",
+                  can_end < 0      ? "grammar takes too long to compile"
+                  : g->why[0] != 0 ? g->why
+                                   : "grammar matches no text at all");
+    }
     return g->error.code;
 }
 

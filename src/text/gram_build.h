@@ -7,6 +7,9 @@
  * empty transitions. A body that several places use is a rule (gram_rule_*), or the body of a
  * gram_repeat; both end in GRAM_STATE_RETURN.
  *
+ * A rule that is called in tail position (next is GRAM_STATE_RETURN) is a jump: its body goes on in
+ * the caller's frame, so rules also serve as labels of arbitrary graphs.
+ *
  * Errors are sticky: after the first one every call returns GRAM_STATE_RETURN and changes nothing;
  * the front end looks at gram_failed once in a while and at the end. */
 #ifndef TERN_TEXT_GRAM_BUILD_H
@@ -62,6 +65,7 @@ struct gram {
     int n_classes, cap_classes;
     int32_t root;
     uint64_t deadline_ns;
+    char why[200];    /* what is said when nothing at all can be matched; "" for the usual text */
     struct err error; /* code 0: fine so far */
 };
 
@@ -70,6 +74,8 @@ void gram_fini(struct gram *g);
 int gram_failed(const struct gram *g);
 void gram_fail(struct gram *g, int code, const char *fmt, ...) TERN_PRINTF(3, 4);
 
+/* A state that matches nothing: what leads only there is taken out by gram_finish. */
+int32_t gram_dead(struct gram *g);
 int32_t gram_bytes(struct gram *g, const char *s, size_t n_bytes, int32_t next);
 /* One character of the set, inline. */
 int32_t gram_chars(struct gram *g, const struct gram_range *ranges, int n, int32_t next);
@@ -88,7 +94,8 @@ int32_t gram_repeat(struct gram *g, int32_t body, int min, int max, int32_t next
 int gram_rule_new(struct gram *g);
 void gram_rule_set(struct gram *g, int rule, int32_t entry);
 int32_t gram_call(struct gram *g, int rule, int32_t next);
-/* Checks the finished grammar: all rules defined, no left recursion, bounded empty transitions. */
+/* Checks the finished grammar: all rules defined, no left recursion, bounded empty transitions.
+ * Takes out whatever can't be completed, so that no output ever ends in a blind alley. */
 int gram_finish(struct gram *g, int32_t root);
 
 /* Range sets. In place: sorts and merges; returns the new count. */

@@ -306,25 +306,75 @@ static int32_t magnitudes(struct gram *g, const struct range *r, int integer, in
     return count == 0 ? -1 : gram_alt(g, alt, count);
 }
 
-/* Multiples of m with up to MAX_DIGITS digits: remainders as states, digit by digit, built from the
- * last digit. */
-static int32_t multiples(struct gram *g, int m, int nonzero, int32_t next)
+/* Exactly the remaining `left` digits that bring remainder r to 0 modulo m, for every r: fills
+ * after[r] (-1: none) from the last digit on. */
+static void fraction_remainders(struct gram *g, int m, int left, int32_t *after, int32_t *scratch,
+                                int32_t next)
 {
-    int32_t *after = malloc(sizeof *after * (size_t)m), *now = malloc(sizeof *now * (size_t)m);
-    int32_t entry = -1, alt[12];
-    for (int r = 0; after != NULL && now != NULL && r < m; r++) {
+    int32_t alt[12];
+    for (int r = 0; r < m; r++) {
         after[r] = r == 0 ? next : -1;
     }
-    for (int left = 1; left <= MAX_DIGITS && after != NULL && now != NULL && !gram_failed(g);
-         left++) {
-        int first = left == MAX_DIGITS;
+    for (; left > 0 && !gram_failed(g); left--) {
+        for (int r = 0; r < m; r++) {
+            int count = 0;
+            for (int d = 0; d < 10; d++) {
+                int32_t t = after[(r * 10 + d) % m];
+                if (t >= 0) {
+                    alt[count++] = one_digit(g, '0' + d, '0' + d, t);
+                }
+            }
+            scratch[r] = count == 0 ? -1 : gram_alt(g, alt, count);
+        }
+        memcpy(after, scratch, sizeof *after * (size_t)m);
+    }
+}
+
+/* What may follow the digits before the point, for every remainder they leave: nothing, or a point
+ * and `digits` more. */
+static void ends_of_whole(struct gram *g, int m, int digits, int32_t *after, int32_t *scratch,
+                          int32_t next)
+{
+    int64_t ten = 1;
+    for (int i = 0; i < digits; i++) {
+        ten *= 10;
+    }
+    fraction_remainders(g, m, digits, after, scratch, next);
+    for (int r = 0; r < m && digits > 0; r++) {
+        int32_t alt[2];
+        int count = 0;
+        if (r * ten % m == 0) {
+            alt[count++] = next;
+        }
+        if (after[r] >= 0) {
+            alt[count++] = gram_bytes(g, ".", 1, after[r]);
+        }
+        after[r] = count == 0 ? -1 : gram_alt(g, alt, count);
+    }
+}
+
+/* Multiples of m * 10^-digits with up to MAX_DIGITS digits before the point: remainders as states,
+ * digit by digit, built from the last digit. */
+static int32_t multiples(struct gram *g, int m, int digits, int nonzero, int32_t next)
+{
+    size_t bytes = sizeof(int32_t) * (size_t)m;
+    int32_t *after = malloc(bytes), *now = malloc(bytes), *ends = malloc(bytes), entry = -1,
+            alt[12];
+    if (after == NULL || now == NULL || ends == NULL) {
+        gram_fail(g, ERR_NOMEM, "out of memory while compiling a number");
+    } else {
+        ends_of_whole(g, m, digits, after, now, next);
+        memcpy(ends, after, bytes);
+    }
+    for (int left = 1; left <= MAX_DIGITS - digits && !gram_failed(g); left++) {
+        int first = left == MAX_DIGITS - digits;
         for (int r = 0; r < (first ? 1 : m); r++) {
             int count = 0;
-            if (r == 0 && !first) {
-                alt[count++] = next;
+            if (!first && ends[r] >= 0) {
+                alt[count++] = ends[r];
             }
-            if (first && !nonzero) {
-                alt[count++] = gram_bytes(g, "0", 1, next);
+            if (first && (!nonzero || digits > 0)) {
+                alt[count++] = gram_bytes(g, "0", 1, ends[0]);
             }
             for (int d = first ? 1 : 0; d < 10; d++) {
                 int32_t t = after[(r * 10 + d) % m];
@@ -341,11 +391,43 @@ static int32_t multiples(struct gram *g, int m, int nonzero, int32_t next)
     }
     free(after);
     free(now);
+    free(ends);
     return entry;
 }
 
+/* d * 10^digits; *rest: a fraction is left over. */
+static int64_t scaled(const struct decimal *d, int sign, int digits, int *rest)
+{
+    int64_t v = strtoll(d->i, NULL, 10);
+    size_t n = strlen(d->f);
+    for (int i = 0; i < digits; i++) {
+        v = v * 10 + ((size_t)i < n ? d->f[i] - '0' : 0);
+    }
+    *rest = n > (size_t)digits;
+    return sign * v;
+}
+
+static int32_t write_scaled(struct gram *g, int64_t v, int digits, int32_t next)
+{
+    char text[48];
+    int64_t ten = 1;
+    for (int i = 0; i < digits; i++) {
+        ten *= 10;
+    }
+    int64_t whole = llabs(v) / ten, part = llabs(v) % ten;
+    int n = snprintf(text, sizeof text, "%s%lld", v < 0 ? "-" : "", (long long)whole);
+    if (part > 0) {
+        n += snprintf(text + n, sizeof text - (size_t)n, ".%0*lld", digits, (long long)part);
+        while (text[n - 1] == '0') {
+            n--;
+        }
+    }
+    return gram_bytes(g, text, (size_t)n, next);
+}
+
 /* Multiples inside a bounded range, one by one. */
-static int32_t enumerate(struct gram *g, int64_t lo, int64_t hi, int64_t m, int32_t next)
+static int32_t enumerate(struct gram *g, int64_t lo, int64_t hi, int64_t m, int digits,
+                         int32_t next)
 {
     int32_t *alt = malloc(sizeof *alt * (MAX_ENUMERATED + 2));
     int count = 0;
@@ -356,9 +438,7 @@ static int32_t enumerate(struct gram *g, int64_t lo, int64_t hi, int64_t m, int3
                       "multipleOf within so wide a minimum and maximum is not supported");
             break;
         }
-        char text[32];
-        int n = snprintf(text, sizeof text, "%lld", (long long)v);
-        alt[count++] = gram_bytes(g, text, (size_t)n, next);
+        alt[count++] = write_scaled(g, v, digits, next);
     }
     int32_t entry = count > 0 ? gram_alt(g, alt, count) : -1;
     free(alt);
@@ -369,12 +449,14 @@ static int32_t multiple_of(struct gram *g, const struct gram_number *spec, int h
                            const struct decimal *lo, int has_hi, int sign_hi,
                            const struct decimal *hi, int32_t next)
 {
-    if (has_lo && has_hi && strlen(lo->i) <= MAX_DIGITS && strlen(hi->i) <= MAX_DIGITS) {
-        int64_t a = sign_lo * strtoll(lo->i, NULL, 10), b = sign_hi * strtoll(hi->i, NULL, 10);
-        int frac_lo = lo->f[0] != 0, frac_hi = hi->f[0] != 0;
+    int digits = spec->multiple_digits;
+    if (has_lo && has_hi && (int)strlen(lo->i) <= MAX_DIGITS - digits &&
+        (int)strlen(hi->i) <= MAX_DIGITS - digits) {
+        int frac_lo, frac_hi;
+        int64_t a = scaled(lo, sign_lo, digits, &frac_lo), b = scaled(hi, sign_hi, digits, &frac_hi);
         a += (frac_lo && sign_lo > 0) || (!frac_lo && spec->lo_exclusive);
         b -= (frac_hi && sign_hi < 0) || (!frac_hi && spec->hi_exclusive);
-        return enumerate(g, a, b, spec->multiple_of, next);
+        return enumerate(g, a, b, spec->multiple_of, digits, next);
     }
     if (spec->multiple_of > MAX_MULTIPLE) {
         gram_fail(g, ERR_UNSUPPORTED,
@@ -387,9 +469,15 @@ static int32_t multiple_of(struct gram *g, const struct gram_number *spec, int h
                   "multipleOf together with only one of minimum and maximum is not supported");
         return -1;
     }
+    if (digits > 0 && spec->lo_exclusive) {
+        gram_fail(g, ERR_UNSUPPORTED,
+                  "multipleOf with a fraction together with exclusiveMinimum is not supported");
+        return -1;
+    }
     int m = (int)spec->multiple_of;
-    int32_t plus = multiples(g, m, has_lo && spec->lo_exclusive, next);
-    return has_lo ? plus : gram_alt2(g, plus, gram_bytes(g, "-", 1, multiples(g, m, 1, next)));
+    int32_t plus = multiples(g, m, digits, has_lo && spec->lo_exclusive, next);
+    return has_lo ? plus
+                  : gram_alt2(g, plus, gram_bytes(g, "-", 1, multiples(g, m, digits, 1, next)));
 }
 
 int32_t gram_number(struct gram *g, const struct gram_number *spec, int32_t next)
@@ -429,9 +517,8 @@ int32_t gram_number(struct gram *g, const struct gram_number *spec, int32_t next
             }
         }
     }
-    if (count == 0) {
-        gram_fail(g, ERR_INVALID, "no number satisfies the schema's bounds");
-        return GRAM_STATE_RETURN;
+    if (count == 0 && g->why[0] == 0) {
+        snprintf(g->why, sizeof g->why, "no number satisfies the schema's bounds");
     }
     return gram_alt(g, alt, count);
 }

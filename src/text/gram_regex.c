@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/utf8.h"
 #include "text/gram_front.h"
+#include "text/gram_regex.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,19 +17,9 @@
 #define MAX_DEPTH  64
 #define MAX_RANGES 512 /* ranges in one class */
 
-enum node_kind { NODE_EMPTY, NODE_CHARS, NODE_CAT, NODE_ALT, NODE_REPEAT, NODE_BEGIN, NODE_END };
-
-struct node {
-    enum node_kind kind;
-    struct gram_range *ranges;
-    int n_ranges;
-    int min, max;
-    struct node *child, *sibling; /* children are linked */
-};
-
 struct parser {
     struct gram *g;
-    struct arena arena;
+    struct arena *arena;
     const char *s;
     size_t n, at;
     int depth;
@@ -41,9 +32,9 @@ static const struct gram_range spaces[] = {
     {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 static const struct gram_range line_ends[] = {{10, 10}, {13, 13}, {0x2028, 0x2029}};
 
-static struct node *new_node(struct parser *p, enum node_kind kind)
+static struct gram_node *new_node(struct parser *p, enum gram_node_kind kind)
 {
-    struct node *n = arena_alloc(&p->arena, sizeof *n);
+    struct gram_node *n = arena_alloc(p->arena, sizeof *n);
     if (n == NULL) {
         gram_fail(p->g, ERR_NOMEM, "out of memory while compiling a regex");
         return NULL;
@@ -77,11 +68,11 @@ static int eat(struct parser *p, const char *token)
     return 0;
 }
 
-static struct node *chars_node(struct parser *p, const struct gram_range *r, int n)
+static struct gram_node *chars_node(struct parser *p, const struct gram_range *r, int n)
 {
-    struct node *node = new_node(p, NODE_CHARS);
+    struct gram_node *node = new_node(p, GRAM_NODE_CHARS);
     if (node != NULL) {
-        node->ranges = arena_memdup(&p->arena, r, (size_t)(n ? n : 1) * sizeof *r);
+        node->ranges = arena_memdup(p->arena, r, (size_t)(n ? n : 1) * sizeof *r);
         node->n_ranges = n;
         if (node->ranges == NULL) {
             gram_fail(p->g, ERR_NOMEM, "out of memory while compiling a regex");
@@ -233,7 +224,7 @@ static uint32_t literal(struct parser *p)
     return cp;
 }
 
-static struct node *parse_class(struct parser *p)
+static struct gram_node *parse_class(struct parser *p)
 {
     struct gram_range r[MAX_RANGES + 16], out[MAX_RANGES + 32];
     int n = 0, negate = eat(p, "^");
@@ -297,9 +288,9 @@ static struct node *parse_class(struct parser *p)
     return chars_node(p, r, n);
 }
 
-static struct node *parse_alt(struct parser *p);
+static struct gram_node *parse_alt(struct parser *p);
 
-static struct node *parse_group(struct parser *p)
+static struct gram_node *parse_group(struct parser *p)
 {
     if (eat(p, "?")) {
         if (eat(p, "P<") || (peek(p) == '<' && p->at + 1 < p->n && p->s[p->at + 1] != '=' &&
@@ -315,14 +306,14 @@ static struct node *parse_group(struct parser *p)
             return NULL;
         }
     }
-    struct node *n = parse_alt(p);
+    struct gram_node *n = parse_alt(p);
     if (!eat(p, ")") && !gram_failed(p->g)) {
         bad(p, "a ( is not closed");
     }
     return n;
 }
 
-static struct node *parse_atom(struct parser *p)
+static struct gram_node *parse_atom(struct parser *p)
 {
     struct gram_range out[32];
     uint32_t cp;
@@ -338,10 +329,10 @@ static struct node *parse_atom(struct parser *p)
         return chars_node(p, out, gram_ranges_invert(line_ends, 3, out));
     case '^':
         p->at++;
-        return new_node(p, NODE_BEGIN);
+        return new_node(p, GRAM_NODE_BEGIN);
     case '$':
         p->at++;
-        return new_node(p, NODE_END);
+        return new_node(p, GRAM_NODE_END);
     case '*':
     case '+':
     case '?':
@@ -350,10 +341,10 @@ static struct node *parse_atom(struct parser *p)
     case '\\': {
         p->at++;
         if (eat(p, "A")) {
-            return new_node(p, NODE_BEGIN);
+            return new_node(p, GRAM_NODE_BEGIN);
         }
         if (eat(p, "Z") || eat(p, "z")) {
-            return new_node(p, NODE_END);
+            return new_node(p, GRAM_NODE_END);
         }
         int n = escape(p, out, &cp);
         if (n == 0) {
@@ -394,9 +385,9 @@ static int parse_braces(struct parser *p, int *min, int *max)
     return 1;
 }
 
-static struct node *parse_repeat(struct parser *p)
+static struct gram_node *parse_repeat(struct parser *p)
 {
-    struct node *atom = parse_atom(p);
+    struct gram_node *atom = parse_atom(p);
     while (atom != NULL && !gram_failed(p->g)) {
         int min = 0, max = -1;
         if (peek(p) == '{') {
@@ -410,7 +401,7 @@ static struct node *parse_repeat(struct parser *p)
         } else if (!eat(p, "*")) {
             break;
         }
-        if (atom->kind == NODE_BEGIN || atom->kind == NODE_END) {
+        if (atom->kind == GRAM_NODE_BEGIN || atom->kind == GRAM_NODE_END) {
             bad(p, "an anchor is repeated");
         }
         if (max >= 0 && max < min) {
@@ -420,7 +411,7 @@ static struct node *parse_repeat(struct parser *p)
             refuse(p, "a possessive quantifier");
         }
         (void)eat(p, "?");
-        struct node *r = new_node(p, NODE_REPEAT);
+        struct gram_node *r = new_node(p, GRAM_NODE_REPEAT);
         if (r != NULL) {
             r->child = atom;
             r->min = min;
@@ -431,9 +422,9 @@ static struct node *parse_repeat(struct parser *p)
     return atom;
 }
 
-static struct node *parse_cat(struct parser *p)
+static struct gram_node *parse_cat(struct parser *p)
 {
-    struct node *cat = new_node(p, NODE_CAT), **tail = cat != NULL ? &cat->child : NULL;
+    struct gram_node *cat = new_node(p, GRAM_NODE_CAT), **tail = cat != NULL ? &cat->child : NULL;
     while (cat != NULL && p->at < p->n && peek(p) != '|' && peek(p) != ')' && !gram_failed(p->g)) {
         *tail = parse_repeat(p);
         if (*tail != NULL) {
@@ -443,13 +434,13 @@ static struct node *parse_cat(struct parser *p)
     return cat;
 }
 
-static struct node *parse_alt(struct parser *p)
+static struct gram_node *parse_alt(struct parser *p)
 {
-    struct node *alt = NULL;
+    struct gram_node *alt = NULL;
     if (++p->depth > MAX_DEPTH) {
         refuse(p, "nesting deeper than 64 groups");
-    } else if ((alt = new_node(p, NODE_ALT)) != NULL) {
-        struct node **tail = &alt->child;
+    } else if ((alt = new_node(p, GRAM_NODE_ALT)) != NULL) {
+        struct gram_node **tail = &alt->child;
         do {
             *tail = parse_cat(p);
             if (*tail != NULL) {
@@ -527,22 +518,28 @@ int32_t gram_front_char_body(struct gram *g, const struct gram_range *ranges, in
     return emit_chars(g, ranges, n, mode, 1, GRAM_STATE_RETURN);
 }
 
-static int32_t emit(struct gram *g, const struct node *n, enum gram_text_mode mode, int32_t next);
+int32_t gram_front_chars(struct gram *g, const struct gram_range *ranges, int n,
+                         enum gram_text_mode mode, int32_t next)
+{
+    return emit_chars(g, ranges, n, mode, 0, next);
+}
 
-static int32_t emit_cat(struct gram *g, const struct node *first, enum gram_text_mode mode,
+static int32_t emit(struct gram *g, const struct gram_node *n, enum gram_text_mode mode, int32_t next);
+
+static int32_t emit_cat(struct gram *g, const struct gram_node *first, enum gram_text_mode mode,
                         int32_t next)
 {
     int count = 0;
-    for (const struct node *c = first; c != NULL; c = c->sibling) {
+    for (const struct gram_node *c = first; c != NULL; c = c->sibling) {
         count++;
     }
-    const struct node **all = malloc(sizeof *all * (size_t)(count + 1));
+    const struct gram_node **all = malloc(sizeof *all * (size_t)(count + 1));
     if (all == NULL) {
         gram_fail(g, ERR_NOMEM, "out of memory while compiling a regex");
         return next;
     }
     count = 0;
-    for (const struct node *c = first; c != NULL; c = c->sibling) {
+    for (const struct gram_node *c = first; c != NULL; c = c->sibling) {
         all[count++] = c;
     }
     while (count-- > 0 && !gram_failed(g)) {
@@ -552,11 +549,11 @@ static int32_t emit_cat(struct gram *g, const struct node *first, enum gram_text
     return next;
 }
 
-static int32_t emit_alt(struct gram *g, const struct node *n, enum gram_text_mode mode,
+static int32_t emit_alt(struct gram *g, const struct gram_node *n, enum gram_text_mode mode,
                         int32_t next)
 {
     int count = 0;
-    for (const struct node *c = n->child; c != NULL; c = c->sibling) {
+    for (const struct gram_node *c = n->child; c != NULL; c = c->sibling) {
         count++;
     }
     int32_t *entries = malloc(sizeof *entries * (size_t)(count + 1)), entry = next;
@@ -565,7 +562,7 @@ static int32_t emit_alt(struct gram *g, const struct node *n, enum gram_text_mod
         return next;
     }
     count = 0;
-    for (const struct node *c = n->child; c != NULL && !gram_failed(g); c = c->sibling) {
+    for (const struct gram_node *c = n->child; c != NULL && !gram_failed(g); c = c->sibling) {
         entries[count++] = emit(g, c, mode, next);
     }
     if (!gram_failed(g) && count > 0) {
@@ -575,29 +572,29 @@ static int32_t emit_alt(struct gram *g, const struct node *n, enum gram_text_mod
     return entry;
 }
 
-static int32_t emit(struct gram *g, const struct node *n, enum gram_text_mode mode, int32_t next)
+static int32_t emit(struct gram *g, const struct gram_node *n, enum gram_text_mode mode, int32_t next)
 {
     switch (n->kind) {
-    case NODE_EMPTY:
+    case GRAM_NODE_EMPTY:
         return next;
-    case NODE_CHARS:
+    case GRAM_NODE_CHARS:
         return emit_chars(g, n->ranges, n->n_ranges, mode, 0, next);
-    case NODE_CAT:
+    case GRAM_NODE_CAT:
         return emit_cat(g, n->child, mode, next);
-    case NODE_ALT:
+    case GRAM_NODE_ALT:
         return emit_alt(g, n, mode, next);
-    case NODE_REPEAT:
+    case GRAM_NODE_REPEAT:
         if (n->min == 0 && n->max == 1) {
             return gram_alt2(g, emit(g, n->child, mode, next), next);
         }
-        if (n->child->kind == NODE_CHARS) {
+        if (n->child->kind == GRAM_NODE_CHARS) {
             return gram_repeat(g,
                                gram_front_char_body(g, n->child->ranges, n->child->n_ranges, mode),
                                n->min, n->max, next);
         }
         return gram_repeat(g, emit(g, n->child, mode, GRAM_STATE_RETURN), n->min, n->max, next);
-    case NODE_BEGIN:
-    case NODE_END:
+    case GRAM_NODE_BEGIN:
+    case GRAM_NODE_END:
         gram_fail(
             g, ERR_UNSUPPORTED,
             "regex: an anchor (^ or $) that is not at the end of an alternative is not supported");
@@ -613,58 +610,107 @@ static int32_t any_text(struct gram *g, enum gram_text_mode mode, int32_t next)
     return gram_repeat(g, gram_front_char_body(g, all, 2, mode), 0, -1, next);
 }
 
-/* One alternative of the top level: takes its anchors off, adds any text where one is missing. */
-static int32_t emit_top(struct gram *g, struct node *cat, enum gram_text_mode mode, int search,
-                        int32_t next)
+/* Takes the anchors off one alternative of the top level, looking through groups that are all of
+ * it. */
+static void add_top(struct gram *g, struct gram_node *cat, struct gram_tops *out)
 {
+    struct gram_top top = {0};
     int begin = 0, end = 0;
-    while (cat->child != NULL && cat->child->kind == NODE_BEGIN) {
+    while (cat->child != NULL && cat->child->kind == GRAM_NODE_BEGIN) {
         cat->child = cat->child->sibling;
         begin = 1;
     }
-    /* ^(a|b)$ with the anchors inside one group that is everything: look through it. */
-    if (cat->child != NULL && cat->child->sibling == NULL && cat->child->kind == NODE_ALT &&
-        cat->child->child != NULL && cat->child->child->sibling == NULL && !begin) {
-        return emit_top(g, cat->child->child, mode, search, next);
+    /* (^a|b$): the anchors are inside one group that is everything */
+    if (cat->child != NULL && cat->child->sibling == NULL && cat->child->kind == GRAM_NODE_ALT &&
+        !begin) {
+        for (struct gram_node *c = cat->child->child; c != NULL && !gram_failed(g);
+             c = c->sibling) {
+            add_top(g, c, out);
+        }
+        return;
     }
-    for (struct node **at = &cat->child; *at != NULL;) {
-        if ((*at)->kind == NODE_END && (*at)->sibling == NULL) {
+    for (struct gram_node **at = &cat->child; *at != NULL;) {
+        if ((*at)->kind == GRAM_NODE_END && (*at)->sibling == NULL) {
             *at = NULL;
             end = 1;
         } else {
             at = &(*at)->sibling;
         }
     }
-    int32_t after = search && !end ? any_text(g, mode, next) : next;
-    int32_t entry = emit_cat(g, cat->child, mode, after);
-    return search && !begin ? any_text(g, mode, entry) : entry;
+    top.first = cat->child;
+    top.any_before = out->search && !begin;
+    top.any_after = out->search && !end;
+    if (out->n == GRAM_MAX_TOPS) {
+        gram_fail(g, ERR_TOO_LARGE, "regex: more than %d alternatives", GRAM_MAX_TOPS);
+    } else {
+        out->v[out->n++] = top;
+    }
+}
+
+int gram_regex_parse(struct gram *g, struct arena *arena, const char *re, size_t n_bytes,
+                     int search, struct gram_tops *out)
+{
+    struct parser p = {.g = g, .arena = arena, .s = re, .n = n_bytes};
+    struct gram_node *root = parse_alt(&p);
+    out->n = 0;
+    out->search = search;
+    out->v = arena_alloc(arena, GRAM_MAX_TOPS * sizeof *out->v);
+    if (!gram_failed(g) && p.at < p.n) {
+        bad(&p, "a ) has no matching (");
+    }
+    if (out->v == NULL) {
+        gram_fail(g, ERR_NOMEM, "out of memory while compiling a regex");
+    }
+    for (struct gram_node *c = gram_failed(g) ? NULL : root->child; c != NULL && !gram_failed(g);
+         c = c->sibling) {
+        add_top(g, c, out);
+    }
+    return gram_failed(g) ? g->error.code : 0;
 }
 
 int32_t gram_regex(struct gram *g, const char *re, size_t n_bytes, enum gram_text_mode mode,
                    int search, int32_t next)
 {
-    struct parser p = {.g = g, .s = re, .n = n_bytes};
-    arena_init(&p.arena, 0);
-    struct node *root = parse_alt(&p);
-    if (!gram_failed(g) && p.at < p.n) {
-        bad(&p, "a ) has no matching (");
-    }
+    struct arena arena;
+    struct gram_tops tops;
     int32_t entry = next;
-    int count = 0;
-    for (struct node *c = gram_failed(g) ? NULL : root->child; c != NULL; c = c->sibling) {
-        count++;
-    }
-    int32_t *entries = malloc(sizeof *entries * (size_t)(count + 1));
-    if (entries != NULL && count > 0) {
-        count = 0;
-        for (struct node *c = root->child; c != NULL && !gram_failed(g); c = c->sibling) {
-            entries[count++] = emit_top(g, c, mode, search, next);
+    arena_init(&arena, 0);
+    if (gram_regex_parse(g, &arena, re, n_bytes, search, &tops) == 0) {
+        int32_t *entries = arena_alloc(&arena, sizeof *entries * (size_t)(tops.n + 1));
+        for (int i = 0; entries != NULL && i < tops.n && !gram_failed(g); i++) {
+            int32_t after = tops.v[i].any_after ? any_text(g, mode, next) : next;
+            entries[i] = emit_cat(g, tops.v[i].first, mode, after);
+            entries[i] = tops.v[i].any_before ? any_text(g, mode, entries[i]) : entries[i];
         }
-        if (!gram_failed(g)) {
-            entry = gram_alt(g, entries, count);
+        if (entries == NULL) {
+            gram_fail(g, ERR_NOMEM, "out of memory while compiling a regex");
         }
+        entry = gram_failed(g) ? next : gram_alt(g, entries, tops.n);
     }
-    free(entries);
-    arena_fini(&p.arena);
+    arena_fini(&arena);
     return entry;
+}
+
+int gram_regex_counted(struct gram *g, const char *re, size_t n_bytes, enum gram_text_mode mode,
+                       int search, int min, int max, int32_t next, int32_t *entry)
+{
+    struct arena arena;
+    struct gram_tops tops;
+    int found = 0;
+    arena_init(&arena, 0);
+    if (gram_regex_parse(g, &arena, re, n_bytes, search, &tops) == 0 && tops.n == 1 &&
+        !tops.v[0].any_before && !tops.v[0].any_after && tops.v[0].first != NULL &&
+        tops.v[0].first->sibling == NULL && tops.v[0].first->kind == GRAM_NODE_REPEAT &&
+        tops.v[0].first->child->kind == GRAM_NODE_CHARS) {
+        const struct gram_node *r = tops.v[0].first, *set = r->child;
+        min = r->min > min ? r->min : min;
+        max = max < 0 || (r->max >= 0 && r->max < max) ? r->max : max;
+        found = 1;
+        *entry = max >= 0 && max < min
+                     ? gram_dead(g)
+                     : gram_repeat(g, gram_front_char_body(g, set->ranges, set->n_ranges, mode),
+                                   min, max, next);
+    }
+    arena_fini(&arena);
+    return found;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes what a JSON Schema grammar lets a model write, at random: the oracle in tests/schema
- * judges it. grammar_walk DIR N    one schema a line in; out: {"outputs": [N strings]} or {"error":
- * "…", "code": n} Bytes are drawn evenly from those that may follow; after a while the walk prefers
- * what leads to an end. */
+ * judges it. grammar_walk DIR N    a line in: {"schema": …, "texts": […]}; a line out: {"outputs":
+ * [N strings], "accepts": [whether each of texts is]} or {"error": "…", "code": n}. Bytes are drawn
+ * evenly from those that may follow; after a while the walk prefers what leads to an end. */
 #include "base/buf.h"
 #include "base/json.h"
 #include "text/grammar.h"
@@ -60,6 +60,63 @@ static int walk(struct grammar *g, uint32_t *seed, struct buf *out)
     return 0;
 }
 
+static void write_walks(struct grammar *g, int n, const struct json *texts, struct json_writer *w)
+{
+    struct buf one;
+    uint32_t seed = 1;
+    buf_init(&one);
+    json_w_key(w, "outputs");
+    json_w_array(w);
+    for (int i = 0; i < n; i++) {
+        buf_clear(&one);
+        if (walk(g, &seed, &one)) {
+            json_w_stringn(w, one.data ? one.data : "", one.len);
+        }
+    }
+    json_w_array_end(w);
+    json_w_key(w, "accepts");
+    json_w_array(w);
+    for (size_t i = 0; i < json_length(texts); i++) {
+        size_t len;
+        const char *s = json_string(json_at(texts, i), &len);
+        json_w_bool(w,
+                    grammar_can_stop(g, grammar_step_bytes(g, grammar_start(g), s, len)));
+    }
+    json_w_array_end(w);
+    buf_fini(&one);
+}
+
+/* One line; 0, or -1 when it is not what this tool reads. */
+static int judge_line(const char *line, size_t n, int n_outputs, const struct grammar_vocab *v,
+                      struct buf *out)
+{
+    struct json *doc;
+    struct grammar *g;
+    struct buf schema;
+    struct json_writer w;
+    struct err e = {0};
+    if (json_parse(&doc, line, n, 200, &e) != 0) {
+        fprintf(stderr, "%s\n", e.text);
+        return -1;
+    }
+    buf_init(&schema);
+    json_dump(json_get(doc, "schema"), &schema);
+    json_w_init(&w, out);
+    json_w_object(&w);
+    int rc = grammar_compile(&g, GRAMMAR_JSON_SCHEMA, schema.data, schema.len, NULL, v, &e);
+    if (rc != 0) {
+        json_w_kstring(&w, "error", e.text);
+        json_w_kint(&w, "code", rc);
+    } else {
+        write_walks(g, n_outputs, json_get(doc, "texts"), &w);
+        grammar_unref(g);
+    }
+    json_w_object_end(&w);
+    buf_fini(&schema);
+    json_free(doc);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct tokenizer *t;
@@ -68,45 +125,23 @@ int main(int argc, char **argv)
     char *line = NULL;
     size_t cap = 0;
     ssize_t n;
+    int status = 0;
     if (argc < 3 || tokenizer_open(&t, argv[1], &e) != 0 ||
         grammar_vocab_open(&v, t, tokenizer_n_ids(t), &e) != 0) {
         fprintf(stderr, "usage: grammar_walk DIR N < schemas (%s)\n", e.text);
         return 1;
     }
-    while ((n = getline(&line, &cap, stdin)) > 0) {
-        struct grammar *g;
-        struct buf text, one;
-        struct json_writer w;
-        uint32_t seed = 1;
-        buf_init(&text);
-        buf_init(&one);
-        json_w_init(&w, &text);
-        json_w_object(&w);
-        int rc = grammar_compile(&g, GRAMMAR_JSON_SCHEMA, line, (size_t)n, NULL, v, &e);
-        if (rc != 0) {
-            json_w_key(&w, "error");
-            json_w_stringn(&w, e.text, strlen(e.text));
-            json_w_key(&w, "code");
-            json_w_int(&w, rc);
-        } else {
-            json_w_key(&w, "outputs");
-            json_w_array(&w);
-            for (int i = 0; i < atoi(argv[2]); i++) {
-                buf_clear(&one);
-                if (walk(g, &seed, &one)) {
-                    json_w_stringn(&w, one.data ? one.data : "", one.len);
-                }
-            }
-            json_w_array_end(&w);
-            grammar_unref(g);
+    while (status == 0 && (n = getline(&line, &cap, stdin)) > 0) {
+        struct buf out;
+        buf_init(&out);
+        status = judge_line(line, (size_t)n, atoi(argv[2]), v, &out) != 0;
+        if (status == 0) {
+            printf("%s\n", out.data);
         }
-        json_w_object_end(&w);
-        printf("%s\n", text.data);
-        buf_fini(&text);
-        buf_fini(&one);
+        buf_fini(&out);
     }
     free(line);
     grammar_vocab_close(v);
     tokenizer_close(t);
-    return 0;
+    return status;
 }
