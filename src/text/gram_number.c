@@ -306,18 +306,23 @@ static int32_t magnitudes(struct gram *g, const struct range *r, int integer, in
     return count == 0 ? -1 : gram_alt(g, alt, count);
 }
 
-/* Exactly the remaining `left` digits that bring remainder r to 0 modulo m, for every r: fills
- * after[r] (-1: none) from the last digit on. */
-static void fraction_remainders(struct gram *g, int m, int left, int32_t *after, int32_t *scratch,
+/* The remaining digits, at most `digits` and at least one, that bring remainder r to 0 modulo m
+ * when zeros fill them up, for every r: fills after[r] (-1: none) from the last digit on. */
+static void fraction_remainders(struct gram *g, int m, int digits, int32_t *after, int32_t *scratch,
                                 int32_t next)
 {
     int32_t alt[12];
+    int64_t ten = 1;
     for (int r = 0; r < m; r++) {
         after[r] = r == 0 ? next : -1;
     }
-    for (; left > 0 && !gram_failed(g); left--) {
+    for (int left = 1; left <= digits && !gram_failed(g); left++) {
+        ten *= 10;
         for (int r = 0; r < m; r++) {
             int count = 0;
+            if (left < digits && r * ten % m == 0) {
+                alt[count++] = next;
+            }
             for (int d = 0; d < 10; d++) {
                 int32_t t = after[(r * 10 + d) % m];
                 if (t >= 0) {
@@ -453,7 +458,8 @@ static int32_t multiple_of(struct gram *g, const struct gram_number *spec, int h
     if (has_lo && has_hi && (int)strlen(lo->i) <= MAX_DIGITS - digits &&
         (int)strlen(hi->i) <= MAX_DIGITS - digits) {
         int frac_lo, frac_hi;
-        int64_t a = scaled(lo, sign_lo, digits, &frac_lo), b = scaled(hi, sign_hi, digits, &frac_hi);
+        int64_t a = scaled(lo, sign_lo, digits, &frac_lo),
+                b = scaled(hi, sign_hi, digits, &frac_hi);
         a += (frac_lo && sign_lo > 0) || (!frac_lo && spec->lo_exclusive);
         b -= (frac_hi && sign_hi < 0) || (!frac_hi && spec->hi_exclusive);
         return enumerate(g, a, b, spec->multiple_of, digits, next);

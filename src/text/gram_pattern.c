@@ -366,8 +366,8 @@ static void expand(struct builder *b, int at)
             continue;
         }
         int to = target(b, &from, cut[i]);
-        if (to >= 0 && grow(b, (void **)&b->edges, b->n_edges, &b->cap_edges, sizeof *b->edges,
-                            MAX_EDGES)) {
+        if (to >= 0 &&
+            grow(b, (void **)&b->edges, b->n_edges, &b->cap_edges, sizeof *b->edges, MAX_EDGES)) {
             b->edges[b->n_edges++] = (struct dfa_edge){{cut[i], cut[i + 1] - 1}, to};
         }
     }

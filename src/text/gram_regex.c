@@ -6,10 +6,10 @@
  * \w \s and their complements, groups (capturing, named or not), |, greedy and lazy quantifiers
  * (laziness does not change the language), ^ and $ at the ends of an alternative. What a finite
  * automaton can't do or what depends on flags is refused by name. */
+#include "text/gram_regex.h"
 #include "base/arena.h"
 #include "base/utf8.h"
 #include "text/gram_front.h"
-#include "text/gram_regex.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -524,7 +524,8 @@ int32_t gram_front_chars(struct gram *g, const struct gram_range *ranges, int n,
     return emit_chars(g, ranges, n, mode, 0, next);
 }
 
-static int32_t emit(struct gram *g, const struct gram_node *n, enum gram_text_mode mode, int32_t next);
+static int32_t emit(struct gram *g, const struct gram_node *n, enum gram_text_mode mode,
+                    int32_t next);
 
 static int32_t emit_cat(struct gram *g, const struct gram_node *first, enum gram_text_mode mode,
                         int32_t next)
@@ -572,7 +573,8 @@ static int32_t emit_alt(struct gram *g, const struct gram_node *n, enum gram_tex
     return entry;
 }
 
-static int32_t emit(struct gram *g, const struct gram_node *n, enum gram_text_mode mode, int32_t next)
+static int32_t emit(struct gram *g, const struct gram_node *n, enum gram_text_mode mode,
+                    int32_t next)
 {
     switch (n->kind) {
     case GRAM_NODE_EMPTY:

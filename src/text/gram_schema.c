@@ -77,12 +77,9 @@ static int32_t any_value(struct schema *c, int32_t next)
         c->any_rule = gram_rule_new(g);
         int32_t r = GRAM_STATE_RETURN;
         struct gram_number number = {.max_fraction = GRAM_MAX_FRACTION};
-        int32_t alt[7] = {gram_bytes(g, "null", 4, r),
-                          gram_bytes(g, "true", 4, r),
-                          gram_bytes(g, "false", 5, r),
-                          gram_schema_any_string(c, 0, -1, r),
-                          gram_number(g, &number, r),
-                          gram_schema_array(c, &empty, r),
+        int32_t alt[7] = {gram_bytes(g, "null", 4, r),     gram_bytes(g, "true", 4, r),
+                          gram_bytes(g, "false", 5, r),    gram_schema_any_string(c, 0, -1, r),
+                          gram_number(g, &number, r),      gram_schema_array(c, &empty, r),
                           gram_schema_object(c, &empty, r)};
         gram_rule_set(g, c->any_rule, gram_alt(g, alt, 7));
     }
@@ -184,9 +181,10 @@ static int is_allowed(struct schema *c, const struct view *v, int types, const s
         ok = gram_schema_accepts(c, v->schema[i], value);
     }
     if (ok < 0) {
-        gram_fail(c->g, ERR_UNSUPPORTED,
-                  "JSON schema: keyword 'enum' or 'const' together with 'format', 'unevaluated…' or "
-                  "such nesting is not supported");
+        gram_fail(
+            c->g, ERR_UNSUPPORTED,
+            "JSON schema: keyword 'enum' or 'const' together with 'format', 'unevaluated…' or "
+            "such nesting is not supported");
     }
     return ok > 0;
 }

@@ -32,8 +32,8 @@ enum { DONE_ANY = 1, DONE_ONE = 2, DONE_NOT = 4, DONE_IF = 8 };
 
 struct view {
     const struct json *schema[VIEW_MAX];
-    int8_t parent[VIEW_MAX];     /* index of the schema that brought it ($ref, allOf, a branch); -1 */
-    uint8_t done[VIEW_MAX];      /* DONE_* */
+    int8_t parent[VIEW_MAX]; /* index of the schema that brought it ($ref, allOf, a branch); -1 */
+    uint8_t done[VIEW_MAX];  /* DONE_* */
     uint8_t deps_done[VIEW_MAX]; /* dependent… members expanded */
     uint8_t made[VIEW_MAX]; /* made here: it declares and evaluates no members, for unevaluated… */
     int n;
@@ -47,7 +47,7 @@ struct schema {
     const struct grammar_options *o;
     const struct json *root;
     struct arena arena;
-    struct map *rules;       /* address of a $ref target -> rule number + 1 */
+    struct map *rules; /* address of a $ref target -> rule number + 1 */
     struct gram_schema_refs *refs;
     struct json **made; /* documents of schemas made here */
     int n_made;
@@ -76,8 +76,8 @@ void gram_schema_define_rule(struct schema *c, const struct json *target, int ru
 /* 1 (and failed) after the deadline: for loops that build nothing. */
 int gram_schema_is_late(struct schema *c);
 void gram_schema_refuse(struct schema *c, const char *keyword, const char *why);
-/* Adds a schema (object, true or false) to a view, with what its $ref and allOf bring. parent: index
- * of the schema in the view that applies it in place; -1. */
+/* Adds a schema (object, true or false) to a view, with what its $ref and allOf bring. parent:
+ * index of the schema in the view that applies it in place; -1. */
 void gram_schema_add(struct schema *c, struct view *v, const struct json *schema);
 void gram_schema_add_under(struct schema *c, struct view *v, const struct json *schema, int parent,
                            int made);

@@ -10,7 +10,8 @@
 
 #define MAX_PREFIX 1000
 #define MAX_CELLS  20000
-#define MAX_SUBSET 8 /* unique values that may come in any order; more: in the order of the schema */
+#define MAX_SUBSET                                                                                 \
+    8 /* unique values that may come in any order; more: in the order of the schema */
 
 struct array {
     const struct view *v;
@@ -55,7 +56,8 @@ static void view_at(struct schema *c, const struct array *a, int i, struct view 
         if (un == NULL || i < evaluated(a, s)) {
             continue;
         }
-        /* An item that contains has matched is evaluated: where nothing else is allowed, all are. */
+        /* An item that contains has matched is evaluated: where nothing else is allowed, all are.
+         */
         const struct json *contains = json_get(a->v->schema[s], "contains");
         int closed = json_type(un) == JSON_BOOL && !json_bool(un);
         gram_schema_add(c, out, closed && contains != NULL ? contains : un);
@@ -102,8 +104,7 @@ static void collect(struct schema *c, const struct view *v, struct array *a)
                       "JSON schema: prefixItems must be a list of at most %d schemas", MAX_PREFIX);
         }
         a->n_prefix = n > a->n_prefix ? n : a->n_prefix;
-        a->has_rest |=
-            a->items[i] != NULL || json_get(v->schema[i], "unevaluatedItems") != NULL;
+        a->has_rest |= a->items[i] != NULL || json_get(v->schema[i], "unevaluatedItems") != NULL;
     }
     take_contains(c, a);
 }
@@ -213,8 +214,8 @@ static int32_t counted(struct schema *c, const struct array *a, int32_t close)
             }
             if (i < last || a->max < 0) {
                 int at_top = k == top;
-                int32_t miss = gram_call(
-                    g, r->other, gram_call(g, label[up * width + k], GRAM_STATE_RETURN));
+                int32_t miss =
+                    gram_call(g, r->other, gram_call(g, label[up * width + k], GRAM_STATE_RETURN));
                 alt[n++] = i > 0 ? gram_schema_comma(c, miss) : miss;
                 if (!at_top) {
                     int32_t hit = gram_call(
@@ -301,8 +302,8 @@ static int32_t any_order(struct schema *c, const struct array *a, const struct u
         }
         for (int k = 0; k < u->n && (u->max < 0 || i < u->max); k++) {
             if (!(set >> k & 1) && u->allows[row * u->n + k]) {
-                int32_t one = write_value(
-                    c, u->value[k], gram_call(g, label[set | 1 << k], GRAM_STATE_RETURN));
+                int32_t one = write_value(c, u->value[k],
+                                          gram_call(g, label[set | 1 << k], GRAM_STATE_RETURN));
                 alt[n++] = i > 0 ? gram_schema_comma(c, one) : one;
             }
         }
@@ -389,8 +390,7 @@ static int32_t unique(struct schema *c, const struct array *a, int32_t close)
     for (int i = 0; i < u.n_rows; i++) {
         for (int k = 0; k < n_row[i] && !gram_schema_is_late(c); k++) {
             for (int at = 0; at < u.n; at++) {
-                u.allows[i * u.n + at] |=
-                    (uint8_t)gram_schema_equal(u.value[at], row[i][k], 0);
+                u.allows[i * u.n + at] |= (uint8_t)gram_schema_equal(u.value[at], row[i][k], 0);
             }
         }
     }

@@ -225,8 +225,8 @@ static int check_object(struct schema *c, const struct json *s, const struct jso
         it = 0;
         while (ok != 0 && json_type(deps) == JSON_OBJECT && json_next(deps, &it, &key, &n, &dep)) {
             if (gram_schema_member(v, key, n) != NULL) {
-                ok = and_(ok, json_type(dep) == JSON_ARRAY ? has_all(dep, v)
-                                                           : check(c, dep, v, depth));
+                ok = and_(ok,
+                          json_type(dep) == JSON_ARRAY ? has_all(dep, v) : check(c, dep, v, depth));
             }
         }
     }
@@ -236,7 +236,8 @@ static int check_object(struct schema *c, const struct json *s, const struct jso
 static int check_choices(struct schema *c, const struct json *s, const struct json *v, int depth)
 {
     const struct json *all = json_get(s, "allOf"), *any = json_get(s, "anyOf"),
-                      *one = json_get(s, "oneOf"), *no = json_get(s, "not"), *if_ = json_get(s, "if");
+                      *one = json_get(s, "oneOf"), *no = json_get(s, "not"),
+                      *if_ = json_get(s, "if");
     int ok = 1, yes = 0, maybe = 0;
     for (size_t i = 0; all != NULL && i < json_length(all) && ok != 0; i++) {
         ok = and_(ok, check(c, json_at(all, i), v, depth));
@@ -293,11 +294,11 @@ static int check(struct schema *c, const struct json *schema, const struct json 
     if (ok == 0) {
         return 0;
     }
-    ok = and_(ok, is_number(v)                     ? check_number(schema, v)
-                  : json_type(v) == JSON_STRING    ? check_string(c, schema, v)
-                  : json_type(v) == JSON_ARRAY     ? check_array(c, schema, v, depth + 1)
-                  : json_type(v) == JSON_OBJECT    ? check_object(c, schema, v, depth + 1)
-                                                   : 1);
+    ok = and_(ok, is_number(v)                  ? check_number(schema, v)
+                  : json_type(v) == JSON_STRING ? check_string(c, schema, v)
+                  : json_type(v) == JSON_ARRAY  ? check_array(c, schema, v, depth + 1)
+                  : json_type(v) == JSON_OBJECT ? check_object(c, schema, v, depth + 1)
+                                                : 1);
     return ok == 0 ? 0 : and_(ok, check_choices(c, schema, v, depth + 1));
 }
 

@@ -24,8 +24,8 @@ struct negation {
     struct schema *c;
     const char *keyword;
     struct json_writer w;
-    int n;          /* parts written */
-    int n_lost;     /* keywords that can't be turned around */
+    int n;      /* parts written */
+    int n_lost; /* keywords that can't be turned around */
     const char *lost;
     int depth;
 };
@@ -55,7 +55,8 @@ static void part(struct negation *n, const char *type, const char *key, const st
     close_part(n);
 }
 
-static void part_not(struct negation *n, const char *type, const char *key, const struct json *value)
+static void part_not(struct negation *n, const char *type, const char *key,
+                     const struct json *value)
 {
     open_part(n, type);
     json_w_key(&n->w, key);
@@ -70,8 +71,8 @@ static void part_not(struct negation *n, const char *type, const char *key, cons
 static void part_count(struct negation *n, const char *type, const char *key,
                        const struct json *value, int by)
 {
-    double d = json_type(value) == JSON_INT || json_type(value) == JSON_DOUBLE ? json_double(value)
-                                                                                : -1;
+    double d =
+        json_type(value) == JSON_INT || json_type(value) == JSON_DOUBLE ? json_double(value) : -1;
     if (d + by >= 0 && d < 1e9) {
         open_part(n, type);
         json_w_kint(&n->w, key, (int64_t)d + by);
@@ -101,8 +102,7 @@ static void part_forbid(struct negation *n, const char *with, size_t n_with, con
 
 static void not_type(struct negation *n, const struct json *type)
 {
-    static const char *const names[] = {"null",  "boolean", "object", "array",
-                                        "number", "string"};
+    static const char *const names[] = {"null", "boolean", "object", "array", "number", "string"};
     int list = json_type(type) == JSON_ARRAY, left = 0;
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1 && left > 0) {
@@ -382,12 +382,24 @@ static int negate_keyword(struct negation *n, const struct json *s, const char *
 
 static void negate(struct negation *n, const struct json *s)
 {
-    static const char *const lossy[] = {
-        "multipleOf",        "uniqueItems",   "minContains",          "maxContains",
-        "prefixItems",       "items",         "contains",             "additionalItems",
-        "patternProperties", "propertyNames", "additionalProperties", "dependentSchemas",
-        "dependencies",      "format",        "unevaluatedItems",     "unevaluatedProperties",
-        "$dynamicRef",       "$recursiveRef"};
+    static const char *const lossy[] = {"multipleOf",
+                                        "uniqueItems",
+                                        "minContains",
+                                        "maxContains",
+                                        "prefixItems",
+                                        "items",
+                                        "contains",
+                                        "additionalItems",
+                                        "patternProperties",
+                                        "propertyNames",
+                                        "additionalProperties",
+                                        "dependentSchemas",
+                                        "dependencies",
+                                        "format",
+                                        "unevaluatedItems",
+                                        "unevaluatedProperties",
+                                        "$dynamicRef",
+                                        "$recursiveRef"};
     size_t it = 0, len;
     const char *key;
     const struct json *v;
@@ -435,7 +447,8 @@ const struct json *gram_schema_negation(struct schema *c, const struct json *sch
     struct buf text;
     const struct json *doc = NULL;
     if (gram_schema_has_resources(c) && has_ref(schema, 0)) {
-        gram_schema_refuse(c, keyword, "of a $ref in a document with several $ids is not supported");
+        gram_schema_refuse(c, keyword,
+                           "of a $ref in a document with several $ids is not supported");
         return NULL;
     }
     buf_init(&text);
@@ -451,8 +464,9 @@ const struct json *gram_schema_negation(struct schema *c, const struct json *sch
     json_w_array_end(&n.w);
     json_w_object_end(&n.w);
     if (n.n == 0 && n.n_lost > 0) {
-        gram_fail(c->g, ERR_UNSUPPORTED, "JSON schema: keyword '%s' with '%s' inside is not supported",
-                  keyword, n.lost != NULL ? n.lost : "such nesting");
+        gram_fail(c->g, ERR_UNSUPPORTED,
+                  "JSON schema: keyword '%s' with '%s' inside is not supported", keyword,
+                  n.lost != NULL ? n.lost : "such nesting");
     } else if (!gram_failed(c->g)) {
         doc = gram_schema_make(c, &text);
     }
@@ -464,8 +478,8 @@ const struct json *gram_schema_negation(struct schema *c, const struct json *sch
 
 static const struct json *target_of(struct schema *c, const struct json *schema)
 {
-    for (int i = 0; i < MAX_REF_NOT && json_type(schema) == JSON_OBJECT &&
-                    json_get(schema, "$ref") != NULL;
+    for (int i = 0;
+         i < MAX_REF_NOT && json_type(schema) == JSON_OBJECT && json_get(schema, "$ref") != NULL;
          i++) {
         schema = gram_schema_resolve(c, schema, "$ref");
     }
@@ -654,7 +668,8 @@ static struct branch *list_branches(struct schema *c, const struct json *list, c
         return NULL;
     }
     struct branch *b = new_branches(c, count);
-    const struct json **no = arena_alloc(&c->arena, sizeof *no * count); /* negations, when needed */
+    const struct json **no =
+        arena_alloc(&c->arena, sizeof *no * count); /* negations, when needed */
     int exclusive = strcmp(name, "oneOf") == 0;
     if (no == NULL) {
         gram_fail(c->g, ERR_NOMEM, "out of memory while compiling a JSON schema");
@@ -669,8 +684,9 @@ static struct branch *list_branches(struct schema *c, const struct json *list, c
                 no[k] = gram_schema_negation(c, json_at(list, k), name);
             }
             if (b[i].n == BRANCH_MAX) {
-                gram_schema_refuse(c, name, "with so many schemas that don't exclude each other is "
-                                            "not supported");
+                gram_schema_refuse(c, name,
+                                   "with so many schemas that don't exclude each other is "
+                                   "not supported");
             }
             join(&b[i], no[k], 1);
         }

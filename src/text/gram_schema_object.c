@@ -281,9 +281,8 @@ static void view_of(struct schema *c, const struct object *o, const char *key, s
             gram_schema_add(c, out, own);
         }
         for (int i = 0; i < o->n_keys; i++) {
-            const struct json *sub = matched >> i & 1
-                                         ? gram_schema_member(pats, o->key[i].re, o->key[i].n)
-                                         : NULL;
+            const struct json *sub =
+                matched >> i & 1 ? gram_schema_member(pats, o->key[i].re, o->key[i].n) : NULL;
             if (sub != NULL) {
                 gram_schema_add(c, out, sub);
                 own = sub;
@@ -413,8 +412,7 @@ static int32_t tail(struct schema *c, const struct object *o, int rule, int coun
             c, "keyword 'minProperties' above 1 is supported among named properties only");
     }
     int32_t again = gram_schema_comma(c, gram_call(g, rule, GRAM_STATE_RETURN));
-    int32_t one =
-        gram_call(g, rule, gram_repeat(g, again, 0, room < 0 ? -1 : room - 1, close));
+    int32_t one = gram_call(g, rule, gram_repeat(g, again, 0, room < 0 ? -1 : room - 1, close));
     one = count > 0 ? gram_schema_comma(c, one) : one;
     return need == 0 ? gram_alt2(g, one, close) : one;
 }

@@ -52,9 +52,7 @@ static int join(const char *base, const char *ref, char *out)
                                    ? base + scheme + 3 + strcspn(base + scheme + 3, "/")
                                    : base;
             const char *slash = strrchr(path, '/');
-            keep = ref[0] == '/' ? (size_t)(path - base)
-                   : slash       ? (size_t)(slash + 1 - base)
-                                 : 0;
+            keep = ref[0] == '/' ? (size_t)(path - base) : slash ? (size_t)(slash + 1 - base) : 0;
             if (ref[0] != '/' && slash == NULL && path != base) {
                 return -1; /* an authority without a path: nothing sensible to join to */
             }
@@ -81,8 +79,7 @@ static void add_anchor(struct schema *c, const struct json *name, int resource, 
         return;
     }
     const char *s = json_string(name, NULL);
-    r->anchor[r->n_anchors++] =
-        (struct anchor){s + (*s == '#'), resource, is_dynamic, schema};
+    r->anchor[r->n_anchors++] = (struct anchor){s + (*s == '#'), resource, is_dynamic, schema};
 }
 
 static void visit(struct schema *c, const struct json *schema, int resource, int depth);
@@ -127,13 +124,26 @@ static int enter(struct schema *c, const struct json *schema, int resource)
 
 static void visit(struct schema *c, const struct json *schema, int resource, int depth)
 {
-    static const char *const single[] = {
-        "not",   "if",       "then",          "else",          "items",
-        "contains",         "propertyNames", "additionalProperties", "additionalItems",
-        "unevaluatedItems", "unevaluatedProperties"};
-    static const char *const many[] = {"$defs",      "definitions",       "properties",
-                                       "patternProperties", "dependentSchemas", "dependencies",
-                                       "allOf",      "anyOf",             "oneOf",
+    static const char *const single[] = {"not",
+                                         "if",
+                                         "then",
+                                         "else",
+                                         "items",
+                                         "contains",
+                                         "propertyNames",
+                                         "additionalProperties",
+                                         "additionalItems",
+                                         "unevaluatedItems",
+                                         "unevaluatedProperties"};
+    static const char *const many[] = {"$defs",
+                                       "definitions",
+                                       "properties",
+                                       "patternProperties",
+                                       "dependentSchemas",
+                                       "dependencies",
+                                       "allOf",
+                                       "anyOf",
+                                       "oneOf",
                                        "prefixItems"};
     if (json_type(schema) != JSON_OBJECT || depth > MAX_DEPTH || gram_failed(c->g)) {
         return;

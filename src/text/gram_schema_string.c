@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strings of JSON schemas. Length alone is a counted repeat; one pattern alone is its own automaton;
- * everything else goes through gram_patterns, which can have any number of conditions at once. A
- * format is a regular expression for the part of it that all validators agree on. */
+/* Strings of JSON schemas. Length alone is a counted repeat; one pattern alone is its own
+ * automaton; everything else goes through gram_patterns, which can have any number of conditions at
+ * once. A format is a regular expression for the part of it that all validators agree on. */
 #include "text/gram_schema.h"
 
 #include <stdlib.h>
@@ -45,16 +45,18 @@ int32_t gram_schema_any_string(struct schema *c, int min, int max, int32_t next)
 #define YEAR      "([0-9]{4}"
 #define LEAP_YEAR "([0-9]{2}(0[48]|[2468][048]|[13579][26])"
 #define DATE                                                                                       \
-    YEAR "-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]" \
-         "|1[0-9]|2[0-8]))|" LEAP_YEAR "-02-29))"
+    YEAR                                                                                           \
+        "-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]" \
+        "|1[0-9]|2[0-8]))|" LEAP_YEAR "-02-29))"
 #define TIME                                                                                       \
-    "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+    "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9]" \
+    ")"
 #define LABEL "[a-z0-9]{1,30}(-[a-z0-9]{1,20}){0,2}"
 #define EMAIL                                                                                      \
     "[A-Za-z0-9_]{1,30}([.+-][A-Za-z0-9_]{1,30}){0,3}@" LABEL "(\\." LABEL "){0,3}\\.[a-z]{2,10}"
-#define HOST "[a-z0-9]{1,30}(-[a-z0-9]{1,20}){0,2}(\\.[a-z0-9]{1,30}(-[a-z0-9]{1,20}){0,2}){0,4}"
-#define PATH "(/[A-Za-z0-9._~-]{0,60}){0,12}"
-#define URI  "https?://" HOST "(:[1-9][0-9]{0,3})?" PATH
+#define HOST  "[a-z0-9]{1,30}(-[a-z0-9]{1,20}){0,2}(\\.[a-z0-9]{1,30}(-[a-z0-9]{1,20}){0,2}){0,4}"
+#define PATH  "(/[A-Za-z0-9._~-]{0,60}){0,12}"
+#define URI   "https?://" HOST "(:[1-9][0-9]{0,3})?" PATH
 #define OCTET "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 
 const char *gram_schema_format(const char *name)

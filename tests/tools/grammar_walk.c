@@ -79,8 +79,7 @@ static void write_walks(struct grammar *g, int n, const struct json *texts, stru
     for (size_t i = 0; i < json_length(texts); i++) {
         size_t len;
         const char *s = json_string(json_at(texts, i), &len);
-        json_w_bool(w,
-                    grammar_can_stop(g, grammar_step_bytes(g, grammar_start(g), s, len)));
+        json_w_bool(w, grammar_can_stop(g, grammar_step_bytes(g, grammar_start(g), s, len)));
     }
     json_w_array_end(w);
     buf_fini(&one);
