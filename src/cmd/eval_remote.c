@@ -34,7 +34,6 @@ struct call {
     struct eval_task *task;
     struct eval_question *q;
     struct eval_text *text;
-    struct json **json_out;
     size_t n_prompt[EVAL_MAX_CHOICES], first_scored[EVAL_MAX_CHOICES];
 };
 
@@ -164,11 +163,7 @@ static int finish(struct call *c, struct err *e)
     } else {
         rc = c->take(c, reply, e);
     }
-    if (rc >= 0 && c->json_out) {
-        *c->json_out = reply;
-    } else {
-        json_free(reply);
-    }
+    json_free(reply);
     free_call(c);
     return rc;
 }
@@ -204,33 +199,16 @@ static int pump(struct remote *r, int most, struct err *e)
     return rc;
 }
 
-static int take_nothing(struct call *c, const struct json *reply, struct err *e)
-{
-    (void)c;
-    (void)reply;
-    (void)e;
-    return 0;
-}
-
-/* One call by itself; the reply is the caller's to free. body NULL: GET. */
+/* One call by itself; those in flight move on. body NULL: GET. */
 static int call_now(struct remote *r, const char *path, const struct buf *body, struct json **out,
                     struct err *e)
 {
-    struct call *c = new_call(r, path, e);
-    if (!c) {
-        return ERR_NOMEM;
-    }
-    if (body) {
-        buf_append(&c->body, body->data, body->len);
-    }
-    c->take = take_nothing;
-    c->json_out = out;
-    *out = NULL;
-    /* others in flight may end meanwhile: their number only falls */
-    int rc = 0;
-    while (rc >= 0 && !*out && r->n_calls > 0) {
-        rc = pump(r, r->n_calls - 1, e);
-    }
+    struct buf url;
+    buf_init(&url);
+    buf_printf(&url, "%s%s", r->root, path);
+    int rc = url.failed ? err_set(e, ERR_NOMEM, "out of memory")
+                        : client_call_json(r->client, url.data, body, out, e);
+    buf_fini(&url);
     return rc;
 }
 

@@ -20,6 +20,7 @@ static const struct command commands[] = {
     {"info", cmd_info, "say what a model directory holds and needs"},
     {"align", cmd_align,
      "compare the compiled plan with eager execution, bit by bit, and with stored logits"},
+    {"bench", cmd_bench, "latency, throughput and serving benchmarks, as vLLM's"},
     {"eval", cmd_eval, "perplexity, multiple choice, GSM8K, BLEU and ROUGE-L of a model"},
 };
 

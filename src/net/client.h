@@ -5,7 +5,9 @@
 #ifndef TERN_NET_CLIENT_H
 #define TERN_NET_CLIENT_H
 
+#include "base/buf.h"
 #include "base/err.h"
+#include "base/json.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -44,5 +46,11 @@ void client_cancel(struct client_request *r); /* no call comes any more; not fro
 /* Moves everything that can move, waiting up to timeout_ms for something to. Returns the number of
  * requests that are not done. Callbacks run inside. */
 int client_run(struct client *c, int timeout_ms);
+
+/* One exchange that is waited for (others under way move on meanwhile): GET, or POST of a JSON body
+ * (body not NULL). The reply is the caller's to free. A status other than 200 is ERR_IO with the
+ * server's own message. */
+int client_call_json(struct client *c, const char *url, const struct buf *body, struct json **out,
+                     struct err *e);
 
 #endif

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tern bench: vLLM's table and JSON, numbers that agree with each other and with the server's own counters."""
+import json
+import re
+import statistics
+
+import pytest
+import ternlib
+from ternlib import MODEL, SHARED, metric, run
+
+
+@pytest.fixture(scope="module")
+def server():
+    with ternlib.Server(MODEL) as s:
+        yield s
+
+
+def bench(server, tmp_path, *args, code=0):
+    r = run("bench", "serve", "--port", server.port, "--disable-tqdm", "--save-result", "--save-detailed", "--result-dir", tmp_path,
+            "--result-filename", "r.json", *args, timeout=120)
+    assert r.returncode == code, r.stderr.decode()
+    return r.stdout.decode(), json.loads((tmp_path / "r.json").read_text()) if (tmp_path / "r.json").exists() else None
+
+
+def test_the_table_is_vllms_line_by_line(server, tmp_path):
+    out, doc = bench(server, tmp_path, "--num-prompts", 6, "--random-input-len", 20, "--random-output-len", 5,
+                     "--max-concurrency", 2, "--request-rate", 50, "--percentile-metrics", "ttft,tpot,itl,e2el")
+    lines = out[out.index("====="):].splitlines()
+    assert lines[0] == " Serving Benchmark Result ".center(50, "=") and lines[-1] == "=" * 50
+    heads = [x for x in lines[1:-1] if x.startswith("-")]
+    assert heads == [t.center(50, "-") for t in ("Time to First Token", "Time per Output Token (excl. 1st token)",
+                                                 "Inter-token Latency", "End-to-end Latency")]
+    rows = [x for x in lines[1:-1] if not x.startswith("-")]
+    assert all(re.fullmatch(r".{40} \d+(\.\d\d)? *", x) and len(x) == 51 for x in rows), rows
+    assert [x[:40].strip() for x in rows[:12]] == [
+        "Successful requests:", "Failed requests:", "Maximum request concurrency:", "Request rate configured (RPS):",
+        "Benchmark duration (s):", "Total input tokens:", "Total generated tokens:", "Request throughput (req/s):",
+        "Output token throughput (tok/s):", "Peak output token throughput (tok/s):", "Peak concurrent requests:",
+        "Total token throughput (tok/s):"]
+    assert [x[:40].strip() for x in rows[12:15]] == ["Mean TTFT (ms):", "Median TTFT (ms):", "P99 TTFT (ms):"]
+    assert (doc["completed"], doc["total_output_tokens"], doc["max_concurrency"]) == (6, 30, 2)
+
+
+def test_numbers_of_the_result_follow_from_its_details_and_from_the_servers_counters(server, tmp_path):
+    def counters():
+        return [metric(server.metrics(), "vllm:" + n) for n in ("prompt_tokens_total", "generation_tokens_total")]
+    before = counters()
+    _, doc = bench(server, tmp_path, "--num-prompts", 8, "--random-input-len", 30, "--random-output-len", 7, "--seed", 3,
+                   "--random-range-ratio", 0.5, "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,90",
+                   "--goodput", "ttft:60000", "e2el:60000", "--metadata", "machine=here")
+    prompt, generated = (b - a for a, b in zip(before, counters()))
+    lens, outs = doc["input_lens"], doc["output_lens"]
+    assert all(15 <= n <= 45 for n in lens) and len(set(lens)) > 1 and all(3 <= n <= 10 for n in outs)
+    # the test run before the clock is the first request once more
+    assert prompt == sum(lens) + lens[0] and generated == sum(outs) + outs[0]
+    assert doc["total_input_tokens"] == sum(lens) and doc["total_output_tokens"] == sum(outs)
+    assert doc["output_throughput"] == pytest.approx(sum(outs) / doc["duration"])
+    assert doc["request_throughput"] == pytest.approx(8 / doc["duration"]) == pytest.approx(doc["request_goodput"])
+    assert doc["mean_ttft_ms"] == pytest.approx(1000 * statistics.mean(doc["ttfts"]))
+    assert doc["p50_ttft_ms"] == doc["median_ttft_ms"] == pytest.approx(1000 * statistics.median(doc["ttfts"]))
+    gaps = [g for x in doc["itls"] for g in x]
+    assert [len(x) for x in doc["itls"]] == [n - 1 for n in outs]
+    assert doc["mean_itl_ms"] == pytest.approx(1000 * statistics.mean(gaps))
+    assert doc["std_itl_ms"] == pytest.approx(1000 * statistics.pstdev(gaps))
+    assert doc["mean_e2el_ms"] == pytest.approx(1000 * statistics.mean(t + sum(g) for t, g in zip(doc["ttfts"], doc["itls"])))
+    assert doc["machine"] == "here" and doc["request_rate"] == "inf" and doc["tokenizer_id"] == str(MODEL)
+
+
+def test_the_same_seed_gives_the_same_requests_and_another_one_others(server, tmp_path):
+    args = ["--num-prompts", 4, "--random-input-len", 12, "--random-output-len", 6, "--temperature", 0, "--random-range-ratio", 0.4]
+    a, b, c = (bench(server, tmp_path, *args, "--seed", s)[1] for s in (1, 1, 2))
+    assert a["generated_texts"] == b["generated_texts"] and a["input_lens"] == b["input_lens"]
+    assert a["generated_texts"] != c["generated_texts"]
+
+
+def test_requests_arrive_at_the_rate_and_at_most_so_many_at_once(server, tmp_path):
+    _, doc = bench(server, tmp_path, "--num-prompts", 20, "--random-input-len", 8, "--random-output-len", 2, "--request-rate", 20)
+    starts = sorted(doc["start_times"])
+    assert starts[-1] - starts[0] == pytest.approx(1.0, rel=0.35), "20 requests at 20 a second"
+    assert len({round(b - a, 3) for a, b in zip(starts, starts[1:])}) > 5, "gaps are random"
+    _, doc = bench(server, tmp_path, "--num-prompts", 9, "--random-input-len", 8, "--random-output-len", 8, "--max-concurrency", 3)
+    spans = [(s, s + t + sum(g)) for s, t, g in zip(doc["start_times"], doc["ttfts"], doc["itls"])]
+    assert max(sum(s <= at < e for s, e in spans) for at, _ in spans) <= 3
+
+
+def test_turns_of_a_session_follow_each_other_with_their_history(server, tmp_path):
+    _, doc = bench(server, tmp_path, "--backend", "openai-chat", "--dataset-name", "scenario", "--scenario", "followups",
+                   "--num-prompts", 10)
+    assert doc["completed"] == 10
+    for s in (0, 5):
+        lens, starts = doc["input_lens"][s:s + 5], doc["start_times"][s:s + 5]
+        ends = [a + t + sum(g) for a, t, g in zip(starts, doc["ttfts"][s:], doc["itls"][s:])]
+        assert all(b > a + 80 * 0.5 for a, b in zip(lens, lens[1:])), "a turn carries the answers before it"
+        assert all(b >= e for e, b in zip(ends, starts[1:]))
+
+
+def test_a_server_without_its_directory_here_gives_token_ids_itself(server, tmp_path):
+    (tmp_path / "gone").symlink_to(MODEL)
+    with ternlib.Server(tmp_path / "gone") as s:
+        (tmp_path / "gone").unlink()
+        _, doc = bench(s, tmp_path, "--num-prompts", 3, "--random-input-len", 16, "--random-output-len", 2)
+    assert doc["tokenizer_id"].endswith("/tokenize") and doc["input_lens"] == [16] * 3
+
+
+@pytest.mark.parametrize("name, text, message", [
+    ("custom", '{"prompt": 5}\n', "line 1: expected the field \"prompt\" to be a text"),
+    ("timed_trace", '{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [1]}\n', "line 1: expected timestamp"),
+    ("sharegpt", "{}", "expected a list of conversations"),
+])
+def test_a_broken_dataset_is_named_with_its_line(server, tmp_path, name, text, message):
+    (tmp_path / "d").write_text(text)
+    r = run("bench", "serve", "--port", server.port, "--dataset-name", name, "--dataset-path", tmp_path / "d")
+    assert r.returncode == 1 and message in r.stderr.decode(), r.stderr
+
+
+def test_files_of_prompts_conversations_and_traces_become_requests(server, tmp_path):
+    (tmp_path / "c").write_text("".join(json.dumps({"prompt": f"春{i}", "output_tokens": i + 1}) + "\n" for i in range(3)))
+    _, doc = bench(server, tmp_path, "--dataset-name", "custom", "--dataset-path", tmp_path / "c", "--num-prompts", 3, "--ignore-eos",
+                   "--disable-shuffle", "--custom-output-len", -1)
+    assert doc["output_lens"] == [1, 2, 3]
+    talk = {"conversations": [{"value": "Once upon a time there was"}, {"value": "a king who had a son and a daughter"}]}
+    (tmp_path / "s").write_text(json.dumps([talk, {"conversations": []}]))
+    _, doc = bench(server, tmp_path, "--dataset-name", "sharegpt", "--dataset-path", tmp_path / "s", "--num-prompts", 2, "--ignore-eos")
+    ids = server.post("/tokenize", {"prompt": talk["conversations"][1]["value"]}).json["count"]
+    assert doc["output_lens"] == [ids, ids]
+    trace = [{"timestamp": 300 * i, "input_length": 530, "output_length": 2, "hash_ids": [7, i]} for i in range(3)]
+    (tmp_path / "t").write_text("".join(json.dumps(t) + "\n" for t in trace))
+    hits = metric(server.metrics(), "vllm:prefix_cache_hits_total")
+    _, doc = bench(server, tmp_path, "--dataset-name", "timed_trace", "--dataset-path", tmp_path / "t", "--num-prompts", 3)
+    assert doc["input_lens"] == [530] * 3
+    starts = doc["start_times"]
+    assert starts[1] - starts[0] == pytest.approx(0.3, abs=0.2) and starts[2] - starts[0] == pytest.approx(0.6, abs=0.2)
+    assert metric(server.metrics(), "vllm:prefix_cache_hits_total") - hits >= 3 * 512 - 1, "equal ids are equal prefixes"
+
+
+def test_failures_are_counted_and_end_with_1(server, tmp_path):
+    r = run("bench", "serve", "--port", server.port, "--num-prompts", 2, "--random-input-len", 8, "--extra-body", '{"min_p": 7}')
+    assert r.returncode == 1 and b"the first request failed: status 400" in r.stderr
+    r = run("bench", "serve", "--port", ternlib.free_port(), "--num-prompts", 2)
+    assert r.returncode == 1 and len(r.stderr.splitlines()) == 1
+
+
+def test_latency_and_throughput_print_vllms_lines(tmp_path):
+    r = run("bench", "latency", MODEL, "--input-len", 8, "--output-len", 4, "--batch-size", 2, "--num-iters", 3,
+            "--num-iters-warmup", 1, "--output-json", tmp_path / "l")
+    assert r.returncode == 0, r.stderr
+    lines, doc = r.stdout.decode().splitlines(), json.loads((tmp_path / "l").read_text())
+    assert re.fullmatch(r"Avg latency: [\d.e-]+ seconds", lines[0]) and len(doc["latencies"]) == 3
+    assert [x.split("%")[0] for x in lines[1:]] == ["10", "25", "50", "75", "90", "99"] == list(doc["percentiles"])
+    assert doc["avg_latency"] == pytest.approx(statistics.mean(doc["latencies"]))
+    assert doc["percentiles"]["50"] == pytest.approx(statistics.median(doc["latencies"]))
+    r = run("bench", "throughput", MODEL, "--num-prompts", 5, "--random-input-len", 9, "--random-output-len", 4, "--n", 2,
+            "--output-json", tmp_path / "t")
+    assert r.returncode == 0, r.stderr
+    doc, out = json.loads((tmp_path / "t").read_text()), r.stdout.decode()
+    assert "Total num prompt tokens:  45\nTotal num output tokens:  40\n" in out and doc["total_num_tokens"] == 85
+    assert re.match(r"Throughput: [\d.]+ requests/s, [\d.]+ total tokens/s, [\d.]+ output tokens/s\n", out)
+
+
+@pytest.mark.skipif(not (SHARED / "assets" / "traces").is_dir(), reason="needs the shared folder")
+def test_the_published_sonnets_and_traces_are_read(server, tmp_path):
+    folder = SHARED / "assets" / "traces"
+    _, doc = bench(server, tmp_path, "--dataset-name", "sonnet", "--dataset-path", folder / "sonnet.txt", "--num-prompts", 2,
+                   "--sonnet-input-len", 300, "--sonnet-output-len", 2)
+    assert all(200 < n <= 310 for n in doc["input_lens"])
+    _, doc = bench(server, tmp_path, "--dataset-name", "timed_trace", "--dataset-path", folder / "conversation_trace.jsonl",
+                   "--num-prompts", 2, "--trace-max-len", 1000, "--trace-speed", 1000, "--output-len", 2)
+    assert doc["completed"] == 2
