@@ -315,7 +315,11 @@ static void run_parse(struct work *w)
 static void set_id(struct gen *g)
 {
     char random[33];
-    const char *base = request_id_header(g->x);
+    const char *base;
+    if (g->id[0]) { /* given by gen_start_detached */
+        return;
+    }
+    base = request_id_header(g->x);
     if (!base && g->f.request_id && g->f.request_id[0]) {
         base = g->f.request_id;
     }
@@ -467,7 +471,8 @@ static void finish_body(struct gen *g)
     g->dialect->body(g, &b);
     add_load_report(g);
     leave_client(g);
-    if (x && g->f.stream && !b.failed) { /* beam search: nothing is known before all is */
+    if (x && g->f.stream && !g->dialect->parse_only &&
+        !b.failed) { /* beam search: nothing is known before all is */
         framing(g)->begin(x);
         framing(g)->send(x, b.data ? b.data : "", b.len);
         framing(g)->end(x);
@@ -486,7 +491,7 @@ static void parse_done(struct work *w)
     struct gen *g = (struct gen *)((char *)w - offsetof(struct gen, work));
     struct server *s = g->server;
     struct api_error *e = &g->error;
-    if (!g->x) {
+    if (!is_wanted(g)) {
         gen_free(g);
         return;
     }
@@ -513,7 +518,7 @@ static void parse_done(struct work *w)
                  (long long)s->n_queued_tokens, (long long)new_tokens,
                  (long long)s->o.max_num_queued_tokens);
     }
-    if (e->status == 0) {
+    if (e->status == 0 && g->x) {
         read_headers(g, e);
     }
     if (e->status == 0) {
@@ -593,6 +598,23 @@ void gen_start(struct server *s, struct http_exchange *x, const struct gen_diale
     work_post(s, &g->work, structured_is_likely(g->body, n) ? SIZE_MAX : n);
 }
 
+struct gen *gen_start_detached(struct server *s, const struct gen_dialect *d, char *body,
+                               size_t n_bytes, const char *id, void *state)
+{
+    struct gen *g = gen_new(s, d, body, n_bytes);
+    if (!g) {
+        free(body);
+        return NULL;
+    }
+    g->detached = 1;
+    g->state = state;
+    g->arrival_ns = clock_now_ns();
+    g->created = clock_unix_s();
+    snprintf(g->id, sizeof g->id, "%s", id);
+    work_post(s, &g->work, structured_is_likely(g->body, n_bytes) ? SIZE_MAX : n_bytes);
+    return g;
+}
+
 /* ---- events ---- */
 
 void gen_send(struct gen *g, const struct buf *json)
@@ -646,7 +668,7 @@ static void finish_stream(struct gen *g)
         leave_client(g);
         return;
     }
-    if (g->f.include_usage) {
+    if (g->f.include_usage && g->dialect->usage_chunk) {
         struct buf b;
         buf_init(&b);
         g->dialect->usage_chunk(g, &b);

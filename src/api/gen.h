@@ -108,8 +108,8 @@ struct gen_dialect {
     /* One streamed chunk of a sample; !s->started: nothing of it was sent before. */
     void (*chunk)(struct gen *g, struct gen_sample *s, const char *text, size_t n_bytes,
                   struct buf *out); /* nothing written: nothing is sent, its tokens wait */
-    void (*usage_chunk)(struct gen *g, struct buf *out);
-    void (*body)(struct gen *g, struct buf *out); /* the whole response */
+    void (*usage_chunk)(struct gen *g, struct buf *out); /* NULL: usage is in the last chunk */
+    void (*body)(struct gen *g, struct buf *out);        /* the whole response */
     /* ---- may be NULL: for dialects whose streams are no sequence of equal chunks ---- */
     /* Net thread, after the engine took the request: the dialect may answer by itself, with
      * gen_detach, and let the request go on without a client. */
@@ -160,6 +160,11 @@ struct gen *gen_new(struct server *s, const struct gen_dialect *d, char *body, s
 void gen_free(struct gen *g);
 /* Takes the exchange's body and starts. */
 void gen_start(struct server *s, struct http_exchange *x, const struct gen_dialect *d);
+/* A request without a client: its answer goes to the dialect's body, an error to fail. Owns body.
+ * state is the dialect's; fini is told when the request is gone, which may be before this returns.
+ * NULL: out of memory, nothing happened. */
+struct gen *gen_start_detached(struct server *s, const struct gen_dialect *d, char *body,
+                               size_t n_bytes, const char *id, void *state);
 void gen_event(struct engine_event *ev); /* feeds and frees the event; net thread */
 /* The client's answer is someone else's business now, or was sent: the request goes on, its output
  * goes to the dialect's body or stream and end. Returns the exchange. */

@@ -9,6 +9,7 @@
  */
 #include "api/ollama.h"
 #include "api/gen.h"
+#include "api/messages.h"
 #include "api/sparams.h"
 
 #include "base/clock.h"
@@ -21,6 +22,13 @@ struct ollama_state {
     int generate;       /* /api/generate: "response" in place of "message", and the context */
     const char *model;  /* as the client calls it */
     struct buf context; /* output ids so far, with commas */
+    struct buf name, arguments; /* of the call that is being read */
+};
+
+/* What one line tells. */
+struct said {
+    struct buf content, thinking;
+    struct buf calls; /* complete ones: JSON objects with commas */
 };
 
 static const char *const chat_fields[] = {
@@ -189,10 +197,18 @@ static int put_format(const struct json *format, struct json_writer *w, struct a
     return 0;
 }
 
-static int put_think(const struct json *think, struct json_writer *w, struct api_error *e)
+static int put_think(const struct server *s, const struct json *think, struct json_writer *w,
+                     struct api_error *e)
 {
     if (json_type(think) == JSON_NULL) {
         return 0;
+    }
+    int wanted =
+        json_type(think) == JSON_STRING || (json_type(think) == JSON_BOOL && json_bool(think));
+    if (wanted && !s->o.reasoning_parser) {
+        return api_fail_param(e, "think", think,
+                              "this server does not support thinking: it was started without "
+                              "--reasoning-parser");
     }
     if (json_type(think) == JSON_STRING) { /* "low", "medium", "high" */
         json_w_kbool(w, "enable_thinking", 1);
@@ -246,7 +262,7 @@ static int put_common(struct gen *g, int raw, struct json_writer *w, struct api_
     }
     if (put_options(g->server, json_get(g->json, "options"), w, e) < 0 ||
         put_format(json_get(g->json, "format"), w, e) < 0 ||
-        (!raw && put_think(json_get(g->json, "think"), w, e) < 0)) {
+        (!raw && put_think(g->server, json_get(g->json, "think"), w, e) < 0)) {
         return -1;
     }
     return put_logprobs(g->json, raw, w, e);
@@ -285,13 +301,18 @@ static struct ollama_state *make_state(struct gen *g, int generate, struct api_e
                     ? arena_strdup(&g->arena, json_string(name, NULL))
                     : g->server->o.served_model_names[0];
     buf_init(&st->context);
+    buf_init(&st->name);
+    buf_init(&st->arguments);
     g->state = st;
     return st;
 }
 
 static void fini(struct gen *g)
 {
-    buf_fini(&((struct ollama_state *)g->state)->context);
+    struct ollama_state *st = g->state;
+    buf_fini(&st->context);
+    buf_fini(&st->name);
+    buf_fini(&st->arguments);
 }
 
 /* ---- /api/chat ---- */
@@ -521,20 +542,88 @@ static void write_head(const struct gen *g, struct json_writer *w)
     ollama_write_now(w, "created_at");
 }
 
-static void write_text(const struct gen *g, const char *text, size_t n, struct json_writer *w)
+static void put_buf(struct json_writer *w, const char *key, const struct buf *b)
+{
+    json_w_key(w, key);
+    json_w_stringn(w, b->data ? b->data : "", b->len);
+}
+
+static void write_text(const struct gen *g, const struct said *t, struct json_writer *w)
 {
     const struct ollama_state *st = g->state;
-    if (st->generate) {
-        json_w_key(w, "response");
-        json_w_stringn(w, text, n);
-        return;
+    if (!st->generate) {
+        json_w_key(w, "message");
+        json_w_object(w);
+        json_w_kstring(w, "role", "assistant");
     }
-    json_w_key(w, "message");
-    json_w_object(w);
-    json_w_kstring(w, "role", "assistant");
-    json_w_key(w, "content");
-    json_w_stringn(w, text, n);
-    json_w_object_end(w);
+    put_buf(w, st->generate ? "response" : "content", &t->content);
+    if (t->thinking.len > 0) {
+        put_buf(w, "thinking", &t->thinking);
+    }
+    if (t->calls.len > 0) {
+        json_w_key(w, "tool_calls");
+        gen_write_raw_array(w, &t->calls);
+    }
+    if (!st->generate) {
+        json_w_object_end(w);
+    }
+}
+
+/* Arguments are an object on the line, so a call is told of when it is complete. One that was cut
+ * off has no object to show: it is left out, and done_reason says "length". */
+static void put_call(struct ollama_state *st, struct said *t)
+{
+    struct json *arguments = NULL;
+    struct json_writer w;
+    if (json_parse(&arguments, st->arguments.data ? st->arguments.data : "", st->arguments.len,
+                   JSON_DEPTH_DEFAULT, NULL) == 0) {
+        buf_puts(&t->calls, t->calls.len ? "," : "");
+        json_w_init(&w, &t->calls);
+        json_w_object(&w);
+        json_w_key(&w, "function");
+        json_w_object(&w);
+        put_buf(&w, "name", &st->name);
+        json_w_key(&w, "arguments");
+        json_w_value(&w, arguments);
+        json_w_object_end(&w);
+        json_w_object_end(&w);
+    }
+    json_free(arguments);
+    buf_clear(&st->name);
+    buf_clear(&st->arguments);
+}
+
+static void said_init(struct said *t)
+{
+    buf_init(&t->content);
+    buf_init(&t->thinking);
+    buf_init(&t->calls);
+}
+
+static void said_fini(struct said *t)
+{
+    buf_fini(&t->content);
+    buf_fini(&t->thinking);
+    buf_fini(&t->calls);
+}
+
+static void take_said(struct gen *g, struct gen_sample *s, const char *text, size_t n,
+                      struct said *t)
+{
+    struct ollama_state *st = g->state;
+    struct answer_event ev;
+    messages_split(s, text, n);
+    while (answer_next(&s->answer, &ev)) {
+        struct buf *to = ev.kind == ANSWER_REASONING ? &t->thinking
+                         : ev.kind == ANSWER_CONTENT ? &t->content
+                         : ev.kind == ANSWER_CALL    ? &st->name
+                                                     : &st->arguments;
+        if (ev.kind == ANSWER_CALL_END) {
+            put_call(st, t);
+        } else {
+            buf_append(to, ev.text, ev.n_bytes);
+        }
+    }
 }
 
 static void write_logprobs(const struct gen *g, const struct gen_sample *s, struct json_writer *w)
@@ -598,33 +687,42 @@ static void chunk(struct gen *g, struct gen_sample *s, const char *text, size_t 
                   struct buf *out)
 {
     struct json_writer w;
-    keep_ids(g, s);
-    if (n_bytes > 0 || !s->done) {
+    struct said t;
+    said_init(&t);
+    take_said(g, s, text, n_bytes, &t);
+    int some = t.content.len > 0 || t.thinking.len > 0 || t.calls.len > 0;
+    if (some || s->done) {
+        keep_ids(g, s);
+    }
+    if (some) {
         json_w_init(&w, out);
         write_head(g, &w);
-        write_text(g, text, n_bytes, &w);
+        write_text(g, &t, &w);
         write_logprobs(g, s, &w);
         json_w_kbool(&w, "done", 0);
         json_w_object_end(&w);
+        buf_puts(out, s->done ? "\n" : "");
     }
     if (s->done) { /* a line of its own, as clients expect it */
-        if (n_bytes > 0) {
-            buf_putc(out, '\n');
-        }
+        struct said nothing;
+        said_init(&nothing);
         json_w_init(&w, out);
         write_head(g, &w);
-        write_text(g, "", 0, &w);
+        write_text(g, &nothing, &w);
         write_end(g, s, &w);
     }
+    said_fini(&t);
 }
 
 static void body(struct gen *g, struct buf *out)
 {
     struct json_writer w;
+    struct said t;
+    said_init(&t);
     json_w_init(&w, out);
     write_head(g, &w);
     if (g->n_samples == 0) {
-        write_text(g, "", 0, &w);
+        write_text(g, &t, &w);
         json_w_kbool(&w, "done", 1);
         json_w_kstring(&w, "done_reason", "load");
         json_w_object_end(&w);
@@ -633,10 +731,12 @@ static void body(struct gen *g, struct buf *out)
     struct gen_sample *s = &g->samples[0];
     size_t n;
     const char *text = output_take(&s->out, &n);
+    take_said(g, s, text, n, &t);
     keep_ids(g, s);
-    write_text(g, text, n, &w);
+    write_text(g, &t, &w);
     write_logprobs(g, s, &w);
     write_end(g, s, &w);
+    said_fini(&t);
 }
 
 static const struct gen_dialect ollama_chat_dialect = {

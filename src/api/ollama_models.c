@@ -224,6 +224,12 @@ static void show(struct server *s, struct http_exchange *x)
     json_w_key(&w, "capabilities");
     json_w_array(&w);
     json_w_string(&w, "completion");
+    if (s->o.tool_call_parser && s->o.enable_auto_tool_choice) {
+        json_w_string(&w, "tools");
+    }
+    if (s->o.reasoning_parser) {
+        json_w_string(&w, "thinking");
+    }
     json_w_array_end(&w);
     ollama_write_time(&w, "modified_at", s->model.modified_s, 0);
     json_w_object_end(&w);

@@ -37,6 +37,11 @@ static int try_writing(struct gen *g, struct api_error *e)
 {
     struct buf b;
     struct json_writer w;
+    const struct json *beam = json_get(g->json, "use_beam_search");
+    if (json_type(beam) == JSON_BOOL && json_bool(beam)) {
+        return api_fail_param(e, "use_beam_search", beam,
+                              "Beam search is not supported by the render endpoint");
+    }
     buf_init(&b);
     json_w_init(&w, &b);
     int rc = g->n_prompts > 0 ? sparams_write(g, &g->prompts[0], &w, e) : 0;

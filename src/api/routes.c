@@ -12,6 +12,7 @@ const struct route server_routes[] = {
     {"/v1/completions", M_POST, ROUTE_MODEL | ROUTE_JSON, completions_handle},
     {"/v1/chat/completions", M_POST, ROUTE_MODEL | ROUTE_JSON, chat_handle},
     {"/invocations", M_POST, ROUTE_MODEL | ROUTE_JSON, invocations_handle},
+    {"/v1/chat/completions/batch", M_POST, ROUTE_MODEL | ROUTE_JSON, chat_batch_handle},
     {"/v1/completions/render", M_POST, ROUTE_MODEL | ROUTE_JSON, render_completion_handle},
     {"/v1/chat/completions/render", M_POST, ROUTE_MODEL | ROUTE_JSON, render_chat_handle},
     {"/inference/v1/generate", M_POST, ROUTE_MODEL | ROUTE_JSON, inference_handle},

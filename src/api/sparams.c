@@ -147,6 +147,12 @@ static int write_structured(const struct gen *g, struct json_writer *w, struct a
     const struct json *type = json_get(format, "type");
     const char *word = json_type(type) == JSON_STRING ? json_string(type, NULL) : "text";
     json_w_key(w, "structured_outputs");
+    if (g->f.grammar && g->f.grammar_after >= 0) {
+        json_w_null(w);
+        return api_fail(e, 400, TYPE_BAD, "response_format",
+                        "An answer whose constraint begins behind the reasoning can't be rendered: "
+                        "SamplingParams has no member for that.");
+    }
     if (!g->f.grammar) {
         json_w_null(w);
         return 0;
@@ -184,8 +190,15 @@ static int write_structured(const struct gen *g, struct json_writer *w, struct a
 int sparams_write(const struct gen *g, const struct gen_prompt *p, struct json_writer *w,
                   struct api_error *e)
 {
-    static const char *const copied[] = {"stop", "stop_token_ids", "bad_words", "logit_bias",
-                                         "allowed_token_ids"};
+    static const char *const copied[] = {
+        "stop",
+        "stop_token_ids",
+        "bad_words",
+        "logit_bias",
+        "allowed_token_ids",
+        "logprob_token_ids",
+        "repetition_detection",
+    };
     const struct gen_fields *f = &g->f;
     const struct sampling_params *q = &f->sp;
     json_w_object(w);

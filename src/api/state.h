@@ -146,6 +146,7 @@ void health_handle(struct server *s, struct http_exchange *x);
 void version_handle(struct server *s, struct http_exchange *x);
 void load_handle(struct server *s, struct http_exchange *x);
 void metrics_handle(struct server *s, struct http_exchange *x);
+void chat_batch_handle(struct server *s, struct http_exchange *x);
 void render_completion_handle(struct server *s, struct http_exchange *x);
 void render_chat_handle(struct server *s, struct http_exchange *x);
 void inference_handle(struct server *s, struct http_exchange *x);

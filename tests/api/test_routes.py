@@ -211,3 +211,77 @@ def test_tokenizer_info_is_the_tokenizers_configuration(dev):
     info = dev.get("/tokenizer_info").json
     assert info["eos_token"] == "</s>" and info["tokenizer_class"]
     assert "Assistant: " in info["chat_template"]
+
+
+# ---- batches of chats ------------------------------------------------------------------------------------------------
+
+def batch(server, conversations, **kw):
+    return server.post("/v1/chat/completions/batch", {"messages": conversations, **kw})
+
+
+def conversation(text):
+    return [{"role": "user", "content": text}]
+
+
+def test_a_batch_answers_each_conversation_as_a_chat_alone(server):
+    texts = ["写一首诗", "Tell me a tale.", "hi"]
+    q = {"temperature": 0, "max_tokens": 12, "logprobs": True, "return_token_ids": True}
+    r = batch(server, [conversation(t) for t in texts], **q)
+    assert r.status == 200, r
+    want = [server.chat(t, **q) for t in texts]
+    assert [c["index"] for c in r.json["choices"]] == [0, 1, 2]
+    for got, alone in zip(r.json["choices"], want):
+        assert {**got, "index": 0} == alone["choices"][0]
+    usage = r.json["usage"]
+    assert usage["prompt_tokens"] == sum(w["usage"]["prompt_tokens"] for w in want)
+    assert usage["completion_tokens"] == 36 and usage["total_tokens"] == 36 + usage["prompt_tokens"]
+    assert r.json["object"] == "chat.completion" and r.json["id"].startswith("chatcmpl-")
+    assert set(r.json) == set(want[0])
+
+
+def test_a_batch_counts_choices_through_conversations_and_samples(server):
+    r = batch(server, [conversation(f"n {i}") for i in range(20)], n=2, temperature=1, seed=1, max_tokens=3)
+    assert [c["index"] for c in r.json["choices"]] == list(range(40))
+    r = server.post("/v1/chat/completions/batch", {"messages": [conversation("a")], "max_tokens": 1},
+                    headers={"X-Request-Id": "mine"})
+    assert r.json["id"] == "chatcmpl-mine"
+
+
+@pytest.mark.parametrize("body, name", [
+    ({"messages": []}, "messages"),
+    ({"messages": [{"role": "user", "content": "x"}]}, "messages.0"),
+    ({"messages": "x"}, "messages"),
+    ({}, "messages"),
+    ({"messages": [conversation("x")], "stream": True}, "stream"),
+    ({"messages": [conversation("x")], "tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+    ({"messages": [conversation("x")], "use_beam_search": True}, "use_beam_search"),
+    ({"messages": [conversation("x")], "temperature": -1}, "temperature"),
+    ({"messages": [conversation("x"), []]}, "messages"),
+    ({"messages": [conversation("x")] * 9 + [conversation("word " * 5000)], "max_tokens": 500}, "2048"),
+    ({"messages": [conversation("x")] * 1000, "n": 100}, "choices"),
+    ({"messages": [conversation("x")] * 1025}, "1024"),
+])
+def test_a_fault_of_one_conversation_is_that_of_the_batch(server, body, name):
+    r = server.post("/v1/chat/completions/batch", body)
+    assert r.status == 400, r
+    assert name in r.json["error"]["message"] + str(r.json["error"]["param"])
+    server.wait_idle(10)
+
+
+def test_a_client_that_leaves_stops_all_conversations(server):
+    import socket
+    q = {"messages": [conversation(f"n {i}") for i in range(10)], "max_tokens": 1500, "ignore_eos": True}
+    with server.raw() as s:
+        s.sendall(ternlib.http_bytes("/v1/chat/completions/batch", q))
+        server.wait_running(5)
+        s.shutdown(socket.SHUT_RDWR)
+    server.wait_idle(5)
+    server.alive()
+
+
+def test_a_stream_and_beams_can_be_rendered_only_if_they_can_be_run(server):
+    q = {"messages": conversation("hi"), "stream": True, "stream_options": {"include_usage": True}}
+    r = server.post("/v1/chat/completions/render", q)
+    assert r.status == 200 and r.json["stream"] is True and r.json["stream_options"] == {"include_usage": True}
+    r = server.post("/v1/completions/render", {"prompt": "x", "use_beam_search": True, "n": 2})
+    assert r.status == 400 and "eam" in r.json["error"]["message"]
