@@ -24,6 +24,7 @@ struct eager {
     struct forward *f;
     float *rope;    /* [EAGER_ROWS][head_dim] */
     void *x, *h;    /* [EAGER_ROWS][ld_hidden] */
+    void *input;    /* [EAGER_ROWS][ld_input] what a quantized matrix is multiplied with */
     float *qkv;     /* [EAGER_ROWS][qkv_heads * head_dim] */
     void *q, *att;  /* [EAGER_ROWS][ld_q] */
     float *c;       /* [EAGER_ROWS][ld_c] output of o_proj and down_proj */
@@ -53,6 +54,7 @@ static void carve_buffers(struct eager *g, const struct forward_dims *d, struct 
     g->rope = carve(c, rows * (size_t)d->c->head_dim * f32);
     g->x = carve(c, rows * d->ld_hidden * d->elem);
     g->h = carve(c, rows * d->ld_hidden * d->elem);
+    g->input = carve(c, rows * d->ld_input);
     g->qkv = carve(c, rows * (size_t)(d->qkv_heads * d->c->head_dim) * f32);
     g->q = carve(c, rows * d->ld_q * d->elem);
     g->att = carve(c, rows * d->ld_q * d->elem);
@@ -144,10 +146,30 @@ static void norm(const struct chunk *ch, const float *w)
     sync_workers(ch);
 }
 
+/* Rows as w takes them. */
+static const void *input(const struct chunk *ch, const void *a, size_t *lda, const struct weight *w,
+                         int m)
+{
+    const struct eager *g = ch->g;
+    int begin, end;
+    if (w->input == INPUT_ACT) {
+        return a;
+    }
+    cpu_split(m, 1, ch->worker, ch->n_workers, &begin, &end);
+    for (int i = begin; i < end; i++) {
+        quantize_rows(g->f, input_row(&g->f->d, g->input, i), row_at(&g->f->d, a, *lda, i), *lda, 1,
+                      w);
+    }
+    sync_workers(ch);
+    *lda = g->f->d.ld_input;
+    return g->input;
+}
+
 static void gemm(const struct chunk *ch, float *c, size_t ldc, const void *a, size_t lda,
                  const struct weight *w, int m)
 {
     int begin, end;
+    a = input(ch, a, &lda, w, m);
     cpu_split((w->n + TILE_N - 1) / TILE_N, 1, ch->worker, ch->n_workers, &begin, &end);
     if (begin < end) {
         ch->g->f->a->gemm(c + (size_t)begin * TILE_N, ldc, a, lda, w, m, begin, end);

@@ -18,6 +18,29 @@ static size_t padded(int n)
     return ((size_t)n + 31) / 32 * 32 + 32;
 }
 
+static void widen_input(size_t *ld, const struct weight *w)
+{
+    if (w->input != INPUT_ACT) {
+        size_t n = input_row_bytes(w->input, w->k, w->group);
+        *ld = n > *ld ? n : *ld;
+    }
+}
+
+/* The longest row of quantized activations, padded as `padded` does. */
+static size_t input_stride(const struct weights *w)
+{
+    size_t ld = 0;
+    for (int i = 0; i < w->n_layers; i++) {
+        const struct weights_layer *l = &w->layers[i];
+        const struct weight *const all[] = {&l->qkv, &l->o, &l->gate_up, &l->down};
+        for (size_t j = 0; j < sizeof all / sizeof all[0]; j++) {
+            widen_input(&ld, all[j]);
+        }
+    }
+    widen_input(&ld, &w->head);
+    return ld == 0 ? 0 : ld + (ld / 64 % 2 == 0 ? 64 : 0);
+}
+
 static void init_dims(struct forward_dims *d, const struct model *m,
                       const struct forward_options *o, int n_workers)
 {
@@ -37,6 +60,7 @@ static void init_dims(struct forward_dims *d, const struct model *m,
     d->ld_hidden = padded(c->hidden_size);
     d->ld_q = padded(d->q_width);
     d->ld_inter = padded(c->intermediate_size);
+    d->ld_input = input_stride(&m->weights);
     d->attn_scale = (float)(1.0 / sqrt((double)c->head_dim));
 }
 

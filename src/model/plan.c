@@ -3,16 +3,20 @@
  * matrix and norm weights chosen. All workers walk the array together, with one barrier after each
  * step that asks for it.
  *
- *   start                     embedding rows, RoPE rows, KV tile addresses of all layers
- *   per layer:
- *     norm_rows               skipped for few rows: then each worker norms them all for itself,
- * which is less work qkv                     than a barrier (norm), GEMM + RoPE + K/V write
- *     attention               items of attend.c
- *     merge                   skipped when no item was split
- *     o                       x += att Wo
- *     norm_rows, swiglu       as above: norm, silu(h Wg) * (h Wu)
- *     down                    x += ff Wd
- *   final_norm, head          only the rows that want logits or hidden states
+ *   - start: embedding rows, RoPE rows, KV tile addresses of all layers
+ *   - per layer:
+ *     - norm: skipped for few rows: then each worker norms them all for itself, which is less work
+ *       than a barrier
+ *     - qkv: GEMM + RoPE + K/V write
+ *     - attention: items of attend.c
+ *     - merge: skipped when no item was split
+ *     - o: x += att Wo
+ *     - norm, swiglu: as above, then silu(h Wg) * (h Wu)
+ *     - down: x += ff Wd
+ *   - final_norm, head: only the rows that want logits or hidden states
+ *
+ * A quantized matrix that isn't multiplied with activations as they are gets them quantized: by the
+ * step that norms them, or (o, down) by a step of their own, again skipped for few rows.
  *
  * GEMM work is cut over output columns when rows are few (a worker streams one contiguous range of
  * the matrix), else into row blocks x column panels that workers take from a counter. It is never
@@ -50,13 +54,16 @@ struct plan {
     atomic_int *counters; /* [n_steps] */
     int n_steps;
     struct attend attend;
-    float *rope;           /* [max_rows][head_dim] */
-    void **kv_tile;        /* [n_layers][max_rows] */
-    void *x, *h;           /* [max_rows][ld_hidden] */
-    void *q, *att;         /* [max_rows][ld_q] */
-    void *ff;              /* [max_rows][ld_inter] */
-    void *final;           /* [max_logits][ld_hidden] */
-    uint8_t *private_norm; /* [n_workers][PRIVATE_NORM_ROWS][ld_hidden] */
+    float *rope;            /* [max_rows][head_dim] */
+    void **kv_tile;         /* [n_layers][max_rows] */
+    void *x, *h;            /* [max_rows][ld_hidden] */
+    void *q, *att;          /* [max_rows][ld_q] */
+    void *ff;               /* [max_rows][ld_inter] */
+    void *final;            /* [max_logits][ld_hidden] */
+    void *input;            /* [max_rows][ld_input] quantized: h, att or ff by turns */
+    void *final_input;      /* [max_logits][ld_input] */
+    uint8_t *private_norm;  /* [n_workers][PRIVATE_NORM_ROWS][ld_hidden] */
+    uint8_t *private_input; /* [n_workers][PRIVATE_NORM_ROWS][ld_input] */
 };
 
 static void carve_buffers(struct plan *p, const struct forward_dims *d, struct carver *c)
@@ -71,6 +78,9 @@ static void carve_buffers(struct plan *p, const struct forward_dims *d, struct c
     p->ff = carve(c, rows * d->ld_inter * d->elem);
     p->final = carve(c, (size_t)d->max_logits * d->ld_hidden * d->elem);
     p->private_norm = carve(c, (size_t)d->n_workers * PRIVATE_NORM_ROWS * d->ld_hidden * d->elem);
+    p->input = carve(c, rows * d->ld_input);
+    p->final_input = carve(c, (size_t)d->max_logits * d->ld_input);
+    p->private_input = carve(c, (size_t)d->n_workers * PRIVATE_NORM_ROWS * d->ld_input);
     attend_carve(&p->attend, d, c);
 }
 
@@ -154,27 +164,89 @@ static int run_norm(struct plan *p, const struct plan_step *s, int worker, int n
         return 0;
     }
     cpu_split(m, 1, worker, n_workers, &begin, &end);
-    norm_rows(p, row_at(&p->f->d, p->h, p->f->d.ld_hidden, begin), s->norm, begin, end);
+    for (int row = begin; row < end; row++) {
+        void *h = row_at(&p->f->d, p->h, p->f->d.ld_hidden, row);
+        norm_rows(p, h, s->norm, row, row + 1);
+        if (s->w->input != INPUT_ACT) {
+            quantize_rows(p->f, input_row(&p->f->d, p->input, row), h, p->f->d.ld_hidden, 1, s->w);
+        }
+    }
     return 1;
 }
 
-/* The normed rows that a GEMM reads: from the step before, or made here. */
-static const void *normed(struct plan *p, const struct plan_step *s, int worker)
+/* The input of o or down. */
+static int quantize_step(struct plan *p, const struct plan_step *s, const void *x, size_t ldx,
+                         int worker, int n_workers)
+{
+    int begin, end, m = p->f->in.n_rows;
+    if (m <= PRIVATE_NORM_ROWS || s->w->input == INPUT_ACT) {
+        return 0;
+    }
+    cpu_split(m, 1, worker, n_workers, &begin, &end);
+    if (begin < end) {
+        quantize_rows(p->f, input_row(&p->f->d, p->input, begin), row_at(&p->f->d, x, ldx, begin),
+                      ldx, end - begin, s->w);
+    }
+    return 1;
+}
+
+static int run_quantize_att(struct plan *p, const struct plan_step *s, int worker, int n_workers)
+{
+    return quantize_step(p, s, p->att, p->f->d.ld_q, worker, n_workers);
+}
+
+static int run_quantize_ff(struct plan *p, const struct plan_step *s, int worker, int n_workers)
+{
+    return quantize_step(p, s, p->ff, p->f->d.ld_inter, worker, n_workers);
+}
+
+/* Rows as a GEMM reads them: `base` plus a number of rows of `bytes` each, `ld` as the kernel wants
+ * it. */
+struct rows_in {
+    const uint8_t *base;
+    size_t bytes, ld;
+};
+
+static const void *rows_at(const struct rows_in *r, int row)
+{
+    return r->base + (size_t)row * r->bytes;
+}
+
+/* x (ready for all rows) as s->w takes it: quantized by the step before, or here. */
+static struct rows_in input(struct plan *p, const struct plan_step *s, const void *x, size_t ldx,
+                            int worker)
 {
     const struct forward_dims *d = &p->f->d;
-    if (p->f->in.n_rows > PRIVATE_NORM_ROWS) {
-        return p->h;
+    if (s->w->input == INPUT_ACT) {
+        return (struct rows_in){x, ldx * d->elem, ldx};
     }
-    void *own = p->private_norm + (size_t)worker * PRIVATE_NORM_ROWS * d->ld_hidden * d->elem;
-    norm_rows(p, own, s->norm, 0, p->f->in.n_rows);
-    return own;
+    struct rows_in r = {p->input, d->ld_input, d->ld_input};
+    if (p->f->in.n_rows <= PRIVATE_NORM_ROWS) {
+        uint8_t *own = p->private_input + (size_t)worker * PRIVATE_NORM_ROWS * d->ld_input;
+        quantize_rows(p->f, own, x, ldx, p->f->in.n_rows, s->w);
+        r.base = own;
+    }
+    return r;
+}
+
+/* The normed rows that a GEMM reads: from the step before, or made here. */
+static struct rows_in normed(struct plan *p, const struct plan_step *s, int worker)
+{
+    const struct forward_dims *d = &p->f->d;
+    const void *h = p->h;
+    if (p->f->in.n_rows <= PRIVATE_NORM_ROWS) {
+        void *own = p->private_norm + (size_t)worker * PRIVATE_NORM_ROWS * d->ld_hidden * d->elem;
+        norm_rows(p, own, s->norm, 0, p->f->in.n_rows);
+        h = own;
+    }
+    return input(p, s, h, d->ld_hidden, worker);
 }
 
 static int run_qkv(struct plan *p, const struct plan_step *s, int worker, int n_workers)
 {
     const struct forward *f = p->f;
     const struct forward_dims *d = &f->d;
-    const void *h = normed(p, s, worker);
+    const struct rows_in h = normed(p, s, worker);
     struct cut t = {0};
     while (next_cut(s, f->in.n_rows, worker, n_workers, &t)) {
         struct qkv_rows r = {
@@ -188,8 +260,7 @@ static int run_qkv(struct plan *p, const struct plan_step *s, int worker, int n_
             .kv_head_bytes = kv_store_layout(f->kv)->head_bytes,
             .slot = f->in.slot + t.row0,
         };
-        f->a->gemm_qkv(row_at(d, h, d->ld_hidden, t.row0), d->ld_hidden, s->w, &r, t.row1 - t.row0,
-                       t.unit0, t.unit1);
+        f->a->gemm_qkv(rows_at(&h, t.row0), h.ld, s->w, &r, t.row1 - t.row0, t.unit0, t.unit1);
     }
     return 1;
 }
@@ -215,10 +286,11 @@ static void gemm_add(struct plan *p, const struct plan_step *s, const void *a, s
                      int worker, int n_workers)
 {
     const struct forward_dims *d = &p->f->d;
+    const struct rows_in in = input(p, s, a, lda, worker);
     struct cut t = {0};
     while (next_cut(s, p->f->in.n_rows, worker, n_workers, &t)) {
-        p->f->a->gemm_add(row_at(d, p->x, d->ld_hidden, t.row0), d->ld_hidden,
-                          row_at(d, a, lda, t.row0), lda, s->w, t.row1 - t.row0, t.unit0, t.unit1);
+        p->f->a->gemm_add(row_at(d, p->x, d->ld_hidden, t.row0), d->ld_hidden, rows_at(&in, t.row0),
+                          in.ld, s->w, t.row1 - t.row0, t.unit0, t.unit1);
     }
 }
 
@@ -231,12 +303,12 @@ static int run_o(struct plan *p, const struct plan_step *s, int worker, int n_wo
 static int run_swiglu(struct plan *p, const struct plan_step *s, int worker, int n_workers)
 {
     const struct forward_dims *d = &p->f->d;
-    const void *h = normed(p, s, worker);
+    const struct rows_in h = normed(p, s, worker);
     struct cut t = {0};
     while (next_cut(s, p->f->in.n_rows, worker, n_workers, &t)) {
         p->f->a->gemm_swiglu(row_at(d, p->ff, d->ld_inter, t.row0), d->ld_inter,
-                             row_at(d, h, d->ld_hidden, t.row0), d->ld_hidden, s->w,
-                             d->c->intermediate_size, t.row1 - t.row0, t.unit0, t.unit1);
+                             rows_at(&h, t.row0), h.ld, s->w, d->c->intermediate_size,
+                             t.row1 - t.row0, t.unit0, t.unit1);
     }
     return 1;
 }
@@ -254,8 +326,11 @@ static int run_final_norm(struct plan *p, const struct plan_step *s, int worker,
     int begin, end;
     cpu_split(f->in.n_logits, 1, worker, n_workers, &begin, &end);
     for (int i = begin; i < end; i++) {
-        norm_rows(p, row_at(d, p->final, d->ld_hidden, i), s->norm, f->in.logit_row[i],
-                  f->in.logit_row[i] + 1);
+        void *h = row_at(d, p->final, d->ld_hidden, i);
+        norm_rows(p, h, s->norm, f->in.logit_row[i], f->in.logit_row[i] + 1);
+        if (s->w->input != INPUT_ACT) {
+            quantize_rows(f, input_row(d, p->final_input, i), h, d->ld_hidden, 1, s->w);
+        }
     }
     cpu_split(f->in.n_hidden, 1, worker, n_workers, &begin, &end);
     for (int i = begin; i < end; i++) {
@@ -269,11 +344,15 @@ static int run_head(struct plan *p, const struct plan_step *s, int worker, int n
 {
     const struct forward *f = p->f;
     const struct forward_dims *d = &f->d;
+    struct rows_in in = {p->final, d->ld_hidden * d->elem, d->ld_hidden};
+    if (s->w->input != INPUT_ACT) {
+        in = (struct rows_in){p->final_input, d->ld_input, d->ld_input};
+    }
     struct cut t = {0};
     while (f->in.n_logits > 0 && next_cut(s, f->in.n_logits, worker, n_workers, &t)) {
         f->a->gemm(f->logits + (size_t)t.row0 * f->logits_stride + (size_t)t.unit0 * TILE_N,
-                   f->logits_stride, row_at(d, p->final, d->ld_hidden, t.row0), d->ld_hidden, s->w,
-                   t.row1 - t.row0, t.unit0, t.unit1);
+                   f->logits_stride, rows_at(&in, t.row0), in.ld, s->w, t.row1 - t.row0, t.unit0,
+                   t.unit1);
     }
     return 0;
 }
@@ -301,22 +380,24 @@ static void compile(struct plan *p)
     add_step(p, run_start, 0, NULL, NULL, 1);
     for (int i = 0; i < w->n_layers; i++) {
         const struct weights_layer *l = &w->layers[i];
-        add_step(p, run_norm, i, NULL, l->input_norm, 1);
+        add_step(p, run_norm, i, &l->qkv, l->input_norm, 1);
         add_step(p, run_qkv, i, &l->qkv, l->input_norm, tiles_per_head);
         add_step(p, run_attention, i, NULL, NULL, 1);
         add_step(p, run_merge, i, NULL, NULL, 1);
+        add_step(p, run_quantize_att, i, &l->o, NULL, 1);
         add_step(p, run_o, i, &l->o, NULL, 1);
-        add_step(p, run_norm, i, NULL, l->post_norm, 1);
+        add_step(p, run_norm, i, &l->gate_up, l->post_norm, 1);
         add_step(p, run_swiglu, i, &l->gate_up, l->post_norm, 2);
+        add_step(p, run_quantize_ff, i, &l->down, NULL, 1);
         add_step(p, run_down, i, &l->down, NULL, 1);
     }
-    add_step(p, run_final_norm, 0, NULL, w->final_norm, 1);
+    add_step(p, run_final_norm, 0, &w->head, w->final_norm, 1);
     add_step(p, run_head, 0, &w->head, NULL, 1);
 }
 
 int plan_open(struct plan **out, struct forward *f, struct carver *c, struct err *e)
 {
-    size_t n = 8 * (size_t)f->d.c->n_layers + 3;
+    size_t n = 10 * (size_t)f->d.c->n_layers + 3;
     struct plan *p = calloc(1, sizeof *p);
     *out = p;
     if (p == NULL || (p->steps = calloc(n, sizeof *p->steps)) == NULL ||

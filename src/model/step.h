@@ -21,7 +21,9 @@ struct forward_dims {
     int q_width;                      /* n_heads * head_dim */
     int qkv_heads;                    /* n_heads + 2 * n_kv_heads */
     size_t ld_hidden, ld_q, ld_inter; /* row strides of activations, elements */
-    float attn_scale;                 /* head_dim ^ -1/2 */
+    size_t
+        ld_input; /* bytes of the longest row of quantized activations; 0: no matrix takes them */
+    float attn_scale; /* head_dim ^ -1/2 */
 };
 
 /* Hands out 64-byte aligned pieces of one allocation; without a base it only counts. */
@@ -73,6 +75,18 @@ struct forward {
 static inline void *row_at(const struct forward_dims *d, const void *base, size_t ld, int row)
 {
     return (uint8_t *)(uintptr_t)base + (size_t)row * ld * d->elem;
+}
+
+/* Rows of k activations as the input of w, and the row after `row` of them. */
+static inline void *input_row(const struct forward_dims *d, const void *base, int row)
+{
+    return (uint8_t *)(uintptr_t)base + (size_t)row * d->ld_input;
+}
+
+static inline void quantize_rows(const struct forward *f, void *out, const void *x, size_t ldx,
+                                 int n_rows, const struct weight *w)
+{
+    f->a->quantize(out, f->d.ld_input, x, ldx, n_rows, w->k, w->input, w->group);
 }
 
 /* _count adds up what _open will carve. */
