@@ -362,39 +362,20 @@ static int find_route(const struct server *s, const struct http_exchange *x)
     return METRICS_ROUTES - 1;
 }
 
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 int route_param(const struct server *s, const struct http_exchange *x, char *out, size_t size)
 {
     int route = find_route(s, x);
     const char *param = NULL;
-    size_t len = 0;
     if (route >= server_n_routes || !matches(server_routes[route].path, route_path(s, x), &param) ||
         !param) {
         return -1;
     }
-    for (; *param && *param != '/'; param++, len++) {
-        int c = (unsigned char)*param;
-        if (c == '%') {
-            int high = hex_value(param[1]), low = high < 0 ? -1 : hex_value(param[2]);
-            if (low < 0 || (high == 0 && low == 0)) { /* no hexadecimal digits, or a NUL */
-                return -1;
-            }
-            c = high * 16 + low;
-            param += 2;
-        }
-        if (len + 1 >= size) {
-            return -1;
-        }
-        out[len] = (char)c;
+    size_t n = strcspn(param, "/");
+    if (n >= size) {
+        return -1;
     }
-    out[len] = 0;
+    memcpy(out, param, n);
+    out[n] = 0;
     return 0;
 }
 

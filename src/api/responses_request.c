@@ -685,6 +685,11 @@ static int read_tools(struct translation *t)
                               "\"auto\", \"required\" or {\"type\": \"function\", \"name\": …}",
                               type ? type : "");
     }
+    if (type && !word(json_get(choice, "name"))) {
+        return api_fail_field(t->f.e, "tool_choice.name",
+                              json_get(choice, "name") ? "string_type" : "missing", choice,
+                              "Input should be the name of a function");
+    }
     int has_tools = tools && json_length(tools) > 0;
     if (has_tools) {
         json_w_key(&t->w, "tools");
@@ -899,7 +904,14 @@ void responses_rename_param(struct api_error *e)
         {"response_format.json_schema.schema", "text.format.schema"},
         {"reasoning_effort", "reasoning.effort"},
     };
-    const char *bare = strncmp(e->param, "body.", 5) == 0 ? e->param + 5 : e->param;
+    char *bare = e->param + (strncmp(e->param, "body.", 5) == 0 ? 5 : 0);
+    char *inner = strncmp(bare, "tools.", 6) == 0 ? strstr(bare, ".function") : NULL;
+    if (inner) { /* a tool is its function here */
+        memmove(inner, inner + 9, strlen(inner + 9) + 1);
+    }
+    if (strncmp(bare, "messages", 8) == 0) {
+        snprintf(e->param, sizeof e->param, "input");
+    }
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         if (strcmp(bare, table[i].chat) == 0) {
             snprintf(e->param, sizeof e->param, "%s", table[i].ours);

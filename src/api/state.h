@@ -118,8 +118,8 @@ void note_unknown_fields(struct server *s, const struct json *body,
                          const char *const *known); /* NULL-terminated */
 void uvicorn_line(const struct server *s, const char *fmt, ...) TERN_PRINTF(2, 3);
 void random_hex(char *out, int n_digits); /* NUL-terminated */
-/* What stands in the path for the {…} of the exchange's route, percent-decoded. 0, or -1 when it is
- * too long for out or not decodable. */
+/* What stands in the path for the {…} of the exchange's route. 0, or -1 when it is too long for
+ * out. */
 int route_param(const struct server *s, const struct http_exchange *x, char *out, size_t size);
 /* The name may be a served one, its last path component, null or empty; else 404. */
 int check_model_name(const struct server *s, const struct json *body, struct api_error *e);
