@@ -119,7 +119,7 @@ static void abort_engine(struct gen *g)
     }
 }
 
-void gen_free(struct gen *g)
+static void delist(struct gen *g)
 {
     struct server *s = g->server;
     if (g->prev) {
@@ -131,6 +131,13 @@ void gen_free(struct gen *g)
         g->next->prev = g->prev;
     }
     s->n_gens--;
+}
+
+void gen_free(struct gen *g)
+{
+    if (g->listed) {
+        delist(g);
+    }
     for (int i = 0; i < g->n_samples; i++) {
         struct gen_sample *k = &g->samples[i];
         struct buf *bufs[] = {&k->ids,     &k->lp_tokens,  &k->lp_values,
@@ -375,94 +382,6 @@ static void add_load_report(struct gen *g)
     free(st);
 }
 
-static const char *const known_fields[] = {
-    "model",
-    "prompt",
-    "messages",
-    "max_tokens",
-    "max_completion_tokens",
-    "n",
-    "best_of",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-    "logit_bias",
-    "logprobs",
-    "top_logprobs",
-    "prompt_logprobs",
-    "echo",
-    "suffix",
-    "stop",
-    "stop_token_ids",
-    "include_stop_str_in_output",
-    "ignore_eos",
-    "min_tokens",
-    "skip_special_tokens",
-    "spaces_between_special_tokens",
-    "truncate_prompt_tokens",
-    "truncation_side",
-    "allowed_token_ids",
-    "bad_words",
-    "seed",
-    "stream",
-    "stream_options",
-    "use_beam_search",
-    "length_penalty",
-    "add_special_tokens",
-    "response_format",
-    "structured_outputs",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "guided_whitespace_pattern",
-    "guided_decoding_backend",
-    "priority",
-    "request_id",
-    "session_id",
-    "user",
-    "return_tokens_as_token_ids",
-    "return_token_ids",
-    "cache_salt",
-    "vllm_xargs",
-    "stream_interval",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "reasoning_effort",
-    "include_reasoning",
-    "add_generation_prompt",
-    "continue_final_message",
-    "documents",
-    "chat_template",
-    "chat_template_kwargs",
-    "media_io_kwargs",
-    "mm_processor_kwargs",
-    "return_prompt_text",
-    "enable_thinking",
-    "store",
-    "metadata",
-    "service_tier",
-    "logprob_token_ids",
-    "repetition_detection",
-    "thinking_token_budget",
-    "kv_transfer_params",
-    "ec_transfer_params",
-    "prompt_embeds",
-    "return_assistant_tokens_mask",
-    "functions",
-    "audio",
-    "early_stopping",
-    "logits_processors",
-    "disable_chat_template",
-    "prompt_token_ids",
-    NULL,
-};
-
 static void finish_body(struct gen *g)
 {
     struct http_exchange *x = g->x;
@@ -496,8 +415,7 @@ static void parse_done(struct work *w)
         return;
     }
     if (e->status == 0) {
-        note_unknown_fields(s, g->received ? g->received : g->json,
-                            g->dialect->fields ? g->dialect->fields : known_fields);
+        note_unknown_fields(s, g->received ? g->received : g->json, gen_fields(g->dialect));
     }
     int n_new = g->dialect->parse_only ? 0 : g->n_prompts * g->f.sp.n;
     if (e->status == 0 && s->stopping) {
@@ -568,13 +486,20 @@ struct gen *gen_new(struct server *s, const struct gen_dialect *d, char *body, s
     buf_init(&g->prompt_text);
     g->work.run = run_parse;
     g->work.done = parse_done;
+    return g;
+}
+
+/* Into the server's list: from now on it belongs to the net thread. */
+static void enlist(struct gen *g)
+{
+    struct server *s = g->server;
     g->next = s->gens;
     if (s->gens) {
         s->gens->prev = g;
     }
     s->gens = g;
     s->n_gens++;
-    return g;
+    g->listed = 1;
 }
 
 void gen_start(struct server *s, struct http_exchange *x, const struct gen_dialect *d)
@@ -589,6 +514,7 @@ void gen_start(struct server *s, struct http_exchange *x, const struct gen_diale
         respond_error(s, x, &e);
         return;
     }
+    enlist(g);
     g->x = x;
     g->arrival_ns = http_started_ns(x);
     g->created = clock_unix_s();
@@ -606,6 +532,7 @@ struct gen *gen_start_detached(struct server *s, const struct gen_dialect *d, ch
         free(body);
         return NULL;
     }
+    enlist(g);
     g->detached = 1;
     g->state = state;
     g->arrival_ns = clock_now_ns();

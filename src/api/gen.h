@@ -144,6 +144,7 @@ struct gen {
     int streaming;    /* response head sent */
     int flush_wanted; /* output was held back because the socket was full */
     int failed;       /* an error ended it */
+    int listed;       /* among the server's gens */
     int detached;     /* goes on without a client until it is done */
     void *state;      /* the dialect's own, in the arena; NULL until it makes one */
     uint64_t arrival_ns;
@@ -153,9 +154,11 @@ struct gen {
     int load_report;        /* 0 none, else the format of the header endpoint-load-metrics */
 };
 
-extern const struct gen_dialect completions_dialect, chat_dialect;
+extern const struct gen_dialect completions_dialect, chat_dialect, responses_dialect,
+    inference_dialect, legacy_dialect, ollama_chat_dialect, ollama_generate_dialect;
 
-/* Owns body (malloc'ed, may be NULL). work.run parses it, without a client or an engine. */
+/* Owns body (malloc'ed, may be NULL). work.run parses it, without a client or an engine, on any
+ * thread; it is the server's business only once started. */
 struct gen *gen_new(struct server *s, const struct gen_dialect *d, char *body, size_t n_bytes);
 void gen_free(struct gen *g);
 /* Takes the exchange's body and starts. */
@@ -175,6 +178,8 @@ void gen_abort_all(struct server *s); /* shutdown: ask the engine to end everyth
 void gen_free_all(struct server *s);  /* when no engine will speak any more */
 
 /* ---- for the dialects ---- */
+/* The fields a request may have, NULL-terminated; params.c has those of the OpenAI routes. */
+const char *const *gen_fields(const struct gen_dialect *d);
 int gen_parse_common(struct gen *g, const struct fields *f, struct api_error *e);
 /* 1 given (f.max_tokens set), 0 not, -1 no integer. What exceeds an int is cut to one: it exceeds
  * any context too. */

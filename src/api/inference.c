@@ -138,7 +138,7 @@ static void body(struct gen *g, struct buf *out)
 }
 
 /* chat: max_tokens fills the context when absent, and log-probabilities have the chat form. */
-static const struct gen_dialect dialect = {
+const struct gen_dialect inference_dialect = {
     .id_prefix = "generate-tokens-",
     .fields = known_fields,
     .chat = 1,
@@ -150,5 +150,5 @@ static const struct gen_dialect dialect = {
 
 void inference_handle(struct server *s, struct http_exchange *x)
 {
-    gen_start(s, x, &dialect);
+    gen_start(s, x, &inference_dialect);
 }

@@ -81,7 +81,7 @@ static void body(struct gen *g, struct buf *out)
     write_texts(g, out);
 }
 
-static const struct gen_dialect dialect = {
+const struct gen_dialect legacy_dialect = {
     .id_prefix = "",
     .framing = &gen_ndjson_framing,
     .parse = parse,
@@ -91,5 +91,5 @@ static const struct gen_dialect dialect = {
 
 void legacy_handle(struct server *s, struct http_exchange *x)
 {
-    gen_start(s, x, &dialect);
+    gen_start(s, x, &legacy_dialect);
 }

@@ -417,7 +417,8 @@ static int translate_chat(struct gen *g, struct buf *b, struct api_error *e)
     if (put_common(g, 0, &w, e) < 0 || put_messages(json_get(g->json, "messages"), &w, e) < 0) {
         return -1;
     }
-    if (json_length(tools) > 0 || json_type(tools) > JSON_ARRAY) {
+    if (json_type(tools) != JSON_NULL &&
+        (json_type(tools) != JSON_ARRAY || json_length(tools) > 0)) {
         json_w_key(&w, "tools");
         json_w_value(&w, tools);
     }
@@ -739,7 +740,7 @@ static void body(struct gen *g, struct buf *out)
     said_fini(&t);
 }
 
-static const struct gen_dialect ollama_chat_dialect = {
+const struct gen_dialect ollama_chat_dialect = {
     .id_prefix = "",
     .framing = &gen_ndjson_framing,
     .fields = chat_fields,
@@ -750,7 +751,7 @@ static const struct gen_dialect ollama_chat_dialect = {
     .fini = fini,
 };
 
-static const struct gen_dialect ollama_generate_dialect = {
+const struct gen_dialect ollama_generate_dialect = {
     .id_prefix = "",
     .framing = &gen_ndjson_framing,
     .fields = generate_fields,

@@ -572,7 +572,7 @@ static void accepted(struct gen *g)
     respond_json(x, 200, &b);
 }
 
-static const struct gen_dialect responses_dialect = {
+const struct gen_dialect responses_dialect = {
     .id_prefix = "resp_",
     .fields = responses_fields,
     .chat = 1,

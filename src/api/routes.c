@@ -22,6 +22,7 @@ const struct route server_routes[] = {
     {"/v1/responses/{response_id}/cancel", M_POST, ROUTE_MODEL, responses_cancel_handle},
     {"/tokenize", M_POST, ROUTE_MODEL | ROUTE_JSON, tokenize_handle},
     {"/detokenize", M_POST, ROUTE_MODEL | ROUTE_JSON, detokenize_handle},
+    {"/openapi.json", M_GET | M_HEAD, ROUTE_MODEL | ROUTE_DOCS, openapi_handle},
     {"/tokenizer_info", M_GET | M_HEAD, ROUTE_MODEL | ROUTE_TOKENIZER_INFO, tokenizer_info_handle},
 
     {"/reset_prefix_cache", M_POST, ROUTE_MODEL | ROUTE_DEV, reset_prefix_cache_handle},

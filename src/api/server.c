@@ -528,6 +528,7 @@ int server_open(struct server **out, const struct server_options *o, struct err 
     arena_init(&s->arena, 0);
     arena_init(&s->model_arena, 0);
     buf_init(&s->models_body);
+    buf_init(&s->openapi);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->cond, NULL);
     s->log_default = (struct log){.level = LOG_INFO, .fd = 2};
@@ -642,6 +643,7 @@ void server_close(struct server *s)
         engine_event_free((struct engine_event *)n);
     }
     drop_adoptions(s);
+    buf_fini(&s->openapi);
     struct event *events[] = {s->ev_control, s->ev_events, s->ev_worked, s->ev_signal, s->ev_tick};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
         if (events[i]) {

@@ -81,7 +81,8 @@ struct server {
     struct buf models_body; /* what /v1/models answers */
     char fingerprint[64];
 
-    struct gen *gens; /* all that are not freed */
+    struct buf openapi; /* text of /openapi.json, once it was asked for */
+    struct gen *gens;   /* all that are not freed */
     int n_gens;
     int n_sequences;         /* samples in the engine */
     int n_load;              /* generation requests with a client */
@@ -146,6 +147,7 @@ void health_handle(struct server *s, struct http_exchange *x);
 void version_handle(struct server *s, struct http_exchange *x);
 void load_handle(struct server *s, struct http_exchange *x);
 void metrics_handle(struct server *s, struct http_exchange *x);
+void openapi_handle(struct server *s, struct http_exchange *x);
 void chat_batch_handle(struct server *s, struct http_exchange *x);
 void render_completion_handle(struct server *s, struct http_exchange *x);
 void render_chat_handle(struct server *s, struct http_exchange *x);

@@ -127,6 +127,7 @@ int serve_options(struct server_options *so, const struct setup *s, const struct
     so->enable_auto_tool_choice = v->enable_auto_tool_choice;
     so->exclude_tools_when_none = v->exclude_tools_when_none;
     so->dev_mode = v->dev_mode;
+    so->disable_docs = v->disable_docs;
     so->enable_responses_store = v->enable_responses_store;
     so->enable_tokenizer_info_endpoint = v->enable_tokenizer_info_endpoint;
     so->trust_request_chat_template = v->trust_request_chat_template;

@@ -117,7 +117,8 @@ def test_a_request_without_a_prompt_loads_the_model(server):
     ("/api/chat", {"messages": USER, "options": {"num_predict": "many"}}, "num_predict"),
     ("/api/chat", {"messages": USER, "options": []}, "options"),
     ("/api/chat", {"messages": ["x"]}, "dictionary"),
-    ("/api/chat", {"messages": USER, "format": {"type": "object", "unevaluatedProperties": {"not": {}}}}, ""),
+    ("/api/chat", {"messages": USER, "tools": "x"}, "tools"),
+    ("/api/chat", {"messages": USER, "format": {"type": "nonsense"}}, "type"),
 ])
 def test_what_is_not_supported_is_a_sentence_that_names_it(server, path, extra, name):
     r = post(server, path, {"model": server.model, **extra})

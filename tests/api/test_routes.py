@@ -285,3 +285,56 @@ def test_a_stream_and_beams_can_be_rendered_only_if_they_can_be_run(server):
     assert r.status == 200 and r.json["stream"] is True and r.json["stream_options"] == {"include_usage": True}
     r = server.post("/v1/completions/render", {"prompt": "x", "use_beam_search": True, "n": 2})
     assert r.status == 400 and "eam" in r.json["error"]["message"]
+
+
+# ---- the description of all this -------------------------------------------------------------------------------------
+
+def test_openapi_lists_the_routes_of_the_log_and_what_their_parsers_take(server):
+    doc = server.get("/openapi.json").json
+    assert doc["openapi"].startswith("3.1") and doc["info"]["title"] == "tern"
+    listed = {path: {m.upper() for m in ops} for path, ops in doc["paths"].items()}
+    logged = {}
+    for line in server.output().splitlines():
+        if "] Route: " in line:
+            path, methods = line.split("] Route: ")[1].split(", Methods: ")
+            logged[path] = set(methods.split(", "))
+    assert listed == logged
+
+    def types(path, field):
+        body = doc["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        return set(body["schema"]["properties"][field].get("type", ["any"]))
+    for path in ("/v1/completions", "/v1/chat/completions"):
+        assert types(path, "temperature") == {"number", "null"}
+        assert types(path, "max_tokens") == {"integer", "null"}
+        assert types(path, "stream") == {"boolean", "null"}
+        assert types(path, "stop") == {"string", "array", "null"}
+        assert types(path, "response_format") == {"object", "null"}
+    assert types("/v1/completions", "prompt") >= {"string", "array"}
+    assert types("/v1/chat/completions", "messages") >= {"array"}
+    assert types("/inference/v1/generate", "sampling_params") == {"object", "null"}
+    assert "messages" not in doc["paths"]["/generate"]["post"]["requestBody"]["content"]["application/json"][
+        "schema"]["properties"]
+    assert server.get("/openapi.json").json == doc
+    server.alive()
+
+
+def test_what_openapi_says_of_types_is_what_the_server_does(server):
+    values = {"string": "x", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
+    base = {"/v1/completions": {"prompt": "a", "max_tokens": 1}, "/v1/chat/completions": {
+        "messages": conversation("a"), "max_tokens": 1}}
+    doc = server.get("/openapi.json").json
+    for path, request in base.items():
+        schema = doc["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        for field, described in schema["properties"].items():
+            allowed = described.get("type")
+            for kind, value in values.items():
+                if allowed is None or kind in allowed or (kind == "integer" and "number" in allowed):
+                    continue
+                r = server.post(path, {**request, field: value})
+                assert r.status == 400 and r.json["error"]["param"] == f"body.{field}", (path, field, kind, r)
+
+
+def test_openapi_is_gone_when_told_so():
+    with ternlib.Server(args=["--disable-fastapi-docs"]) as s:
+        assert s.get("/openapi.json").status == 404
+        assert "Route: /openapi.json" not in s.output()

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any body as a completion (first byte even) or chat request (odd): it is understood with prompts
- * that fit, or refused with an error body that is valid JSON. */
+/* Any body as a request of one of the dialects (the first byte chooses): it is understood with
+ * prompts that fit, or refused with an error body that is valid JSON. */
 #include "api/gen.h"
 #include "base/utf8.h"
 
@@ -12,6 +12,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 static struct server server;
 static const char *const names[] = {"poet"};
+static const struct gen_dialect *const dialects[] = {
+    &completions_dialect, &chat_dialect,        &inference_dialect,
+    &legacy_dialect,      &ollama_chat_dialect, &ollama_generate_dialect,
+};
+#define N_DIALECTS (sizeof dialects / sizeof dialects[0])
 
 static void open_server(void)
 {
@@ -30,6 +35,10 @@ static void open_server(void)
     server.model.chat_template = c;
     server.model.max_model_len = 512;
     server.model.vocab_size = tokenizer_n_ids(t);
+    if (structured_open(&server.structured, t, server.model.vocab_size, &e) != 0) {
+        fprintf(stderr, "%s\n", e.text);
+        exit(1);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
@@ -42,8 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     }
     char *body = malloc(n_bytes);
     memcpy(body, data + 1, n_bytes - 1);
-    struct gen *g =
-        gen_new(&server, data[0] % 2 ? &chat_dialect : &completions_dialect, body, n_bytes - 1);
+    const struct gen_dialect *d = dialects[data[0] % N_DIALECTS];
+    struct gen *g = gen_new(&server, d, body, n_bytes - 1);
     g->work.run(&g->work);
     if (g->error.status) {
         struct buf b;
@@ -64,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
                 abort();
             }
         }
-        if (g->n_prompts < 1) {
+        if (g->n_prompts < 1 && d != &ollama_chat_dialect && d != &ollama_generate_dialect) {
             abort();
         }
     }
