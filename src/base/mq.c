@@ -64,6 +64,11 @@ void mq_push(struct mq *q, struct mq_node *n)
     }
 }
 
+int mq_is_empty(const struct mq *q)
+{
+    return atomic_load_explicit(&q->top, memory_order_acquire) == NULL;
+}
+
 static void clear_ready(struct mq *q)
 {
     uint64_t count;

@@ -14,7 +14,8 @@ int mq_new(struct mq **out, struct err *e);
 void mq_free(struct mq *q);                    /* nodes still queued are not freed: drain first */
 void mq_push(struct mq *q, struct mq_node *n); /* never fails, never blocks for long */
 struct mq_node *
-mq_pop_all(struct mq *q);      /* whole list, oldest first; clears readiness; NULL if empty */
-int mq_fd(const struct mq *q); /* an eventfd, readable when the queue may be non-empty */
+mq_pop_all(struct mq *q);            /* whole list, oldest first; clears readiness; NULL if empty */
+int mq_is_empty(const struct mq *q); /* a look without taking; cheap */
+int mq_fd(const struct mq *q);       /* an eventfd, readable when the queue may be non-empty */
 int mq_wait(struct mq *q, int timeout_ms); /* 1 non-empty, 0 timed out; -1 = forever */
 #endif

@@ -36,6 +36,7 @@ struct group {
     struct group *prev, *next;
     struct seq *seqs;
     int n_seqs, n_live;
+    int is_doomed; /* its abort was seen during a step and comes right after it */
     uint64_t queued_ns;
     struct engine_event *prompt_event; /* prompt log-probabilities being collected */
     struct token_output *prompt_tokens;
@@ -71,6 +72,9 @@ struct engine {
     struct engine_stats stats;
     struct stats_bounds bounds;
     int stopping;
+    const struct sched_plan *in_step;    /* while its forward pass runs */
+    struct mq_node *early, **early_tail; /* commands seen during a step, oldest first */
+    int must_stop;                       /* one of them is COMMAND_STOP */
 
     /* any thread */
     struct mq *commands;
@@ -94,6 +98,8 @@ void step_end_with(struct engine *en, struct seq *q, enum finish_reason reason,
                    struct engine_event *ev, const char *error);
 /* Ends a sample that may be in any state: tells the scheduler, the statistics and the receiver. */
 void step_end(struct engine *en, struct seq *q, enum finish_reason reason, const char *error);
+/* Called between the layers of a step: whether every request in it has been aborted meanwhile. */
+int engine_step_unwanted(void *arg);
 /* schedule -> forward -> sample -> publish. Returns 0 when there was nothing to run. */
 int step_run(struct engine *en);
 /* Makes the statistics visible, then sends what is in the outbox and frees groups that have ended.

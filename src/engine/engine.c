@@ -173,9 +173,19 @@ static void take_command(struct engine *en, struct command *c)
     }
 }
 
+/* What was seen during the last step, then the queue: the order in which it came. */
+static struct mq_node *all_commands(struct engine *en)
+{
+    *en->early_tail = mq_pop_all(en->commands);
+    struct mq_node *n = en->early;
+    en->early = NULL;
+    en->early_tail = &en->early;
+    return n;
+}
+
 static int take_commands(struct engine *en)
 {
-    struct mq_node *n = mq_pop_all(en->commands);
+    struct mq_node *n = all_commands(en);
     int some = n != NULL;
     while (n) {
         struct mq_node *next = n->next;
@@ -183,6 +193,33 @@ static int take_commands(struct engine *en)
         n = next;
     }
     return some;
+}
+
+/* Commands may not change anything while a step runs; they are kept, and read only for whether the
+ * step still has a purpose. A step that ends here is not committed: its sequences still stand where
+ * they stood, and their aborts are the next thing the engine takes. */
+int engine_step_unwanted(void *arg)
+{
+    struct engine *en = arg;
+    if (mq_is_empty(en->commands)) {
+        return 0;
+    }
+    struct mq_node *n = *en->early_tail = mq_pop_all(en->commands);
+    for (; n; n = n->next) {
+        const struct command *c = (const struct command *)n;
+        const struct abort_command *a = (const struct abort_command *)n;
+        en->early_tail = &n->next;
+        en->must_stop |= c->kind == COMMAND_STOP;
+        for (struct group *g = c->kind == COMMAND_ABORT && a->sample < 0 ? en->groups : NULL; g;
+             g = g->next) {
+            g->is_doomed |= g->req->id == a->request_id;
+        }
+    }
+    int n_wanted = 0;
+    for (int i = 0; i < en->in_step->n_items; i++) {
+        n_wanted += !en->in_step->items[i].seq->group->is_doomed;
+    }
+    return en->must_stop || n_wanted == 0;
 }
 
 static void check_when_idle(const struct engine *en)
@@ -319,6 +356,7 @@ int engine_open_runner(struct engine **out, const struct runner_ops *ops, void *
     en->o = *o;
     en->ops = *ops;
     en->ctx = ctx;
+    en->early_tail = &en->early;
     if (en->o.max_num_seqs > en->o.max_num_batched_tokens) {
         en->o.max_num_seqs = en->o.max_num_batched_tokens; /* each running sequence needs a row */
     }
@@ -327,8 +365,13 @@ int engine_open_runner(struct engine **out, const struct runner_ops *ops, void *
     en->stats.n_blocks = ops->n_blocks;
     en->stats.block_tokens = KV_BLOCK_TOKENS;
     en->stats.kv_bytes = (uint64_t)ops->n_blocks * ops->block_bytes;
-    if ((rc = check_options(&en->o, ops, e)) < 0 || (rc = open_parts(en, e)) < 0 ||
-        (rc = start_thread(en, e)) < 0) {
+    rc = check_options(&en->o, ops, e);
+    rc = rc < 0 ? rc : open_parts(en, e);
+    if (rc >= 0 && ops->watch) {
+        ops->watch(ctx, engine_step_unwanted, en);
+    }
+    rc = rc < 0 ? rc : start_thread(en, e);
+    if (rc < 0) {
         goto fail;
     }
     *out = en;
@@ -345,7 +388,7 @@ fail:
 /* What was pushed after the thread had stopped. */
 static void drop_commands(struct engine *en)
 {
-    struct mq_node *n = mq_pop_all(en->commands);
+    struct mq_node *n = all_commands(en);
     while (n) {
         struct mq_node *next = n->next;
         struct command *c = (struct command *)n;

@@ -17,6 +17,11 @@ static int run(void *ctx, const struct forward_batch *b, const float **logits, s
     return forward_run(((struct model_runner *)ctx)->forward, b, logits, e);
 }
 
+static void watch(void *ctx, int (*unwanted)(void *), void *arg)
+{
+    forward_watch(((struct model_runner *)ctx)->forward, unwanted, arg);
+}
+
 static void copy_block(void *ctx, int dst, int src)
 {
     kv_store_copy_block(((struct model_runner *)ctx)->kv, dst, src);
@@ -59,6 +64,7 @@ int engine_open(struct engine **out, const struct model *m, const struct kernels
     struct runner_ops ops = {
         .run = run,
         .copy_block = copy_block,
+        .watch = watch,
         .close = close_runner,
         .vocab_size = c->vocab_size,
         .kernels = k,

@@ -13,6 +13,8 @@ struct runner_ops {
     int (*run)(void *ctx, const struct forward_batch *b, const float **logits, struct err *e);
     void (*copy_block)(void *ctx, int dst_block,
                        int src_block); /* all layers, before the run of that step */
+    /* As forward_watch; NULL: a run always goes to its end. */
+    void (*watch)(void *ctx, int (*unwanted)(void *), void *arg);
     void (*close)(void *ctx); /* called once by engine_close, or by a failing engine_open_runner;
                                  may be NULL */
     size_t logits_stride;     /* floats */

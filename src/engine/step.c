@@ -242,6 +242,7 @@ static int forward(struct engine *en, const struct sched_plan *plan, const float
     for (int i = 0; i < plan->n_copies; i++) {
         en->ops.copy_block(en->ctx, plan->copies[i].dst, plan->copies[i].src);
     }
+    en->in_step = plan;
     return en->ops.run(en->ctx, batch_fill(&en->batch, plan), logits, e);
 }
 
@@ -637,7 +638,11 @@ int step_run(struct engine *en)
     }
     struct err e = {0};
     const float *logits = NULL;
-    if (forward(en, plan, &logits, &e) < 0) {
+    int rc = forward(en, plan, &logits, &e);
+    if (rc == ERR_CANCELED) {
+        return 1; /* the aborts that made it pointless are taken next */
+    }
+    if (rc < 0) {
         fail(en, plan, &e);
     } else {
         sample(en, plan, logits);

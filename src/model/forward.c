@@ -279,7 +279,10 @@ int forward_run(struct forward *f, const struct forward_batch *b, const float **
         return rc;
     }
     if (f->plan != NULL) {
-        plan_run(f->plan);
+        rc = plan_run(f->plan);
+        if (rc < 0) {
+            return err_set(e, rc, "forward: nobody wants the result any more");
+        }
     } else {
         eager_run(f->eager);
     }
@@ -287,6 +290,12 @@ int forward_run(struct forward *f, const struct forward_batch *b, const float **
         *logits = f->logits;
     }
     return 0;
+}
+
+void forward_watch(struct forward *f, int (*unwanted)(void *), void *arg)
+{
+    f->unwanted = unwanted;
+    f->unwanted_arg = arg;
 }
 
 size_t forward_logits_stride(const struct forward *f)

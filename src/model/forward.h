@@ -62,6 +62,10 @@ uint64_t forward_activation_bytes(const struct model *m,
  * borrowed until the next call. */
 int forward_run(struct forward *f, const struct forward_batch *b, const float **logits,
                 struct err *e);
+/* From now on forward_run asks after each layer, on the calling thread, whether anybody still wants
+ * its result; when not, it returns ERR_CANCELED, and K and V of the batch's rows are undefined.
+ * (Eager execution runs to its end.) */
+void forward_watch(struct forward *f, int (*unwanted)(void *), void *arg);
 size_t forward_logits_stride(const struct forward *f);
 const void *
 forward_hidden(const struct forward *f); /* rows that wanted hidden states, after the final norm */

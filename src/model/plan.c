@@ -53,6 +53,7 @@ struct plan {
     struct plan_step *steps;
     atomic_int *counters; /* [n_steps] */
     int n_steps;
+    int canceled; /* worker 0 writes it before a layer's last barrier, all read it behind that */
     struct attend attend;
     float *rope;            /* [max_rows][head_dim] */
     void **kv_tile;         /* [n_layers][max_rows] */
@@ -424,17 +425,27 @@ static void run_worker(void *arg, int worker, int n_workers)
     struct plan *p = arg;
     for (int i = 0; i < p->n_steps; i++) {
         const struct plan_step *s = &p->steps[i];
-        if (s->run(p, s, worker, n_workers)) {
+        int ends_layer = s->run == run_down;
+        int needs_barrier = s->run(p, s, worker, n_workers);
+        if (ends_layer && worker == 0 && p->f->unwanted) {
+            p->canceled = p->f->unwanted(p->f->unwanted_arg);
+        }
+        if (needs_barrier) {
             cpu_pool_barrier(p->f->pool, worker);
+        }
+        if (ends_layer && p->canceled) {
+            return;
         }
     }
 }
 
-void plan_run(struct plan *p)
+int plan_run(struct plan *p)
 {
+    p->canceled = 0;
     for (int i = 0; i < p->n_steps; i++) {
         atomic_store_explicit(&p->counters[i], 0, memory_order_relaxed);
     }
     attend_prepare(&p->attend, p->f);
     cpu_pool_run(p->f->pool, run_worker, p);
+    return p->canceled ? ERR_CANCELED : 0;
 }

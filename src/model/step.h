@@ -61,6 +61,8 @@ struct forward {
     struct comm comm;
     struct forward_dims d;
     struct rope rope;
+    int (*unwanted)(void *); /* forward_watch; or NULL */
+    void *unwanted_arg;
     void *memory;
     size_t memory_bytes;
     struct step in;
@@ -92,7 +94,7 @@ static inline void quantize_rows(const struct forward *f, void *out, const void 
 /* _count adds up what _open will carve. */
 int plan_open(struct plan **out, struct forward *f, struct carver *c, struct err *e);
 void plan_count(const struct forward_dims *d, struct carver *c);
-void plan_run(struct plan *p);
+int plan_run(struct plan *p); /* 0, or ERR_CANCELED */
 void plan_close(struct plan *p);
 
 int eager_open(struct eager **out, struct forward *f, struct carver *c, struct err *e);

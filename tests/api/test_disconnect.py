@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """T12: a client that goes away, in every way, frees its blocks at once and is counted as an abort."""
 import json
+import pathlib
 import random
 import select
 import socket
@@ -178,3 +179,42 @@ def test_aborting_one_does_not_touch_another(slow):
     status, data = ternlib.read_response(a)
     assert status == 200 and json.loads(data)["choices"][0]["text"] == want
     a.close()
+
+
+def test_a_departure_ends_a_long_prefill_step_between_its_layers(tmp_path):
+    """Without chunks a prompt is one step; when its only client leaves, the rest of the step is not computed."""
+    deep = ternlib.make_model(tmp_path / "deep", pathlib.Path(ternlib.MODEL), layers=12)
+    with Server(deep, ["--max-model-len", 8000, "--kv-cache-memory-bytes", "200M", "--max-num-batched-tokens", 8192,
+                       "--shutdown-timeout", 0]) as s:
+        rng = random.Random(3)
+
+        def request():
+            return http_bytes("/v1/completions", {"prompt": [rng.randrange(300, 8000) for _ in range(5000)], "max_tokens": 1})
+
+        def wait_taken():
+            end = time.monotonic() + 30 * ternlib.SLOW
+            while s.metric("vllm:num_requests_running") + s.metric("vllm:num_requests_waiting") < 1:
+                assert time.monotonic() < end
+            time.sleep(0.02)  # the step has begun
+
+        times = []
+        for leaves in (False, True, False, True):
+            with s.raw(120) as sock:
+                sock.sendall(request())
+                wait_taken()
+                t = time.monotonic()
+                if not leaves:
+                    assert ternlib.read_response(sock)[0] == 200
+            s.wait_idle(60)
+            times.append(time.monotonic() - t)
+        assert min(times[0], times[2]) > 0.3, "the test needs a slower model"
+        assert min(times[1], times[3]) < min(times[0], times[2]) / 2, times
+        assert s.metric("vllm:request_success_total", finished_reason="abort") == 2
+        want = s.completion([300] * 500, max_tokens=20, temperature=0, ignore_eos=True)["choices"][0]["text"]
+        assert s.completion([300] * 500, max_tokens=20, temperature=0, ignore_eos=True)["choices"][0]["text"] == want
+        with s.raw() as sock:  # the end of the server does not wait for the step either
+            sock.sendall(request())
+            wait_taken()
+            t = time.monotonic()
+            assert s.stop() == 0
+            assert time.monotonic() - t < max(1, min(times[0], times[2]))

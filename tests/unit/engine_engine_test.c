@@ -717,6 +717,94 @@ static void aborts_end_a_request_in_every_state(void **state)
     close_rig(g);
 }
 
+static double seconds_since(uint64_t start_ns)
+{
+    return (double)(clock_now_ns() - start_ns) * 1e-9;
+}
+
+static void wait_for_runs(struct rig *g, int n)
+{
+    while (atomic_load(&g->fake.n_runs) < n) {
+        usleep(200);
+    }
+}
+
+#define LONG_STEP_US 8000000
+
+static void a_step_that_nobody_wants_any_more_ends_early_and_leaves_nothing(void **state)
+{
+    (void)state;
+    struct engine_options o;
+    fake_options(&o);
+    struct rig *g = open_rig(&o, 200);
+    atomic_store(&g->fake.long_runs, 1);
+    g->fake.step_us = LONG_STEP_US;
+    start(g);
+    int32_t p[60];
+    make_prompt(p, 60, 1);
+    int two[2] = {submit(g, new_request(p, 30, 5)), submit(g, new_request(p + 10, 30, 5))};
+    wait_for_runs(g, 1);
+    uint64_t before = clock_now_ns();
+    engine_abort(g->en, g->id[two[0]], -1, 0);
+    engine_abort(g->en, g->id[two[1]], -1, 0);
+    int next = submit(g, new_request(p, 60, 20)); /* seen during the step, taken after it */
+    receive(g, -1);
+    assert_true(seconds_since(before) < LONG_STEP_US * 1e-6 / 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(g->r[two[i]][0].finish, FINISH_ABORT);
+        assert_int_equal(g->r[two[i]][0].n, 0);
+    }
+    assert_int_equal(g->r[next][0].n_cached, 0); /* what the step had begun is no prefix */
+    expect_greedy(g, next, p, 60, 20);
+    close_rig(g);
+}
+
+static void a_step_with_one_request_left_goes_to_its_end(void **state)
+{
+    (void)state;
+    struct engine_options o;
+    fake_options(&o);
+    struct rig *g = open_rig(&o, 200);
+    atomic_store(&g->fake.long_runs, 1);
+    g->fake.step_us = 300000;
+    start(g);
+    int32_t p[60];
+    make_prompt(p, 60, 1);
+    int gone = submit(g, new_request(p, 30, 5));
+    wait_for_runs(g, 1); /* alone, or both: either way the other one gets its text */
+    int stays = submit(g, new_request(p + 10, 30, 12));
+    engine_abort(g->en, g->id[gone], 0, 0); /* one sample, by its number */
+    receive(g, -1);
+    assert_int_equal(g->r[gone][0].finish, FINISH_ABORT);
+    expect_greedy(g, stays, p + 10, 30, 12);
+    close_rig(g);
+}
+
+static void closing_does_not_wait_for_a_long_step(void **state)
+{
+    (void)state;
+    struct engine_options o;
+    fake_options(&o);
+    struct rig *g = open_rig(&o, 200);
+    atomic_store(&g->fake.long_runs, 1);
+    g->fake.step_us = LONG_STEP_US;
+    start(g);
+    int32_t p[30];
+    make_prompt(p, 30, 1);
+    submit(g, new_request(p, 30, 5));
+    wait_for_runs(g, 1);
+    uint64_t before = clock_now_ns();
+    engine_close(g->en);
+    assert_true(seconds_since(before) < LONG_STEP_US * 1e-6 / 2);
+    receive(g, -1);
+    assert_int_equal(g->r[0][0].finish, FINISH_ABORT);
+    mq_free(g->mq);
+    free(g->r[0][0].ids);
+    free(g->r[0][0].logprobs);
+    fake_fini(&g->fake);
+    free(g);
+}
+
 static void one_sample_of_several_can_be_aborted_at_any_time(void **state)
 {
     (void)state;
@@ -981,6 +1069,9 @@ int main(void)
         cmocka_unit_test(min_tokens_keeps_stop_tokens_away),
         cmocka_unit_test(a_failing_step_ends_its_requests_with_an_error_and_the_engine_goes_on),
         cmocka_unit_test(aborts_end_a_request_in_every_state),
+        cmocka_unit_test(a_step_that_nobody_wants_any_more_ends_early_and_leaves_nothing),
+        cmocka_unit_test(a_step_with_one_request_left_goes_to_its_end),
+        cmocka_unit_test(closing_does_not_wait_for_a_long_step),
         cmocka_unit_test(one_sample_of_several_can_be_aborted_at_any_time),
         cmocka_unit_test(closing_ends_everything_with_one_last_event_each),
         cmocka_unit_test(draining_refuses_new_requests_and_finishes_the_others),

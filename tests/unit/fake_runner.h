@@ -25,7 +25,10 @@ struct fake_runner {
     int max_logits;
     int eos_every; /* > 0: a row whose hash is a multiple of it wants eos_id */
     int32_t eos_id;
-    unsigned step_us;   /* how long a step takes */
+    unsigned step_us;     /* how long a step takes … */
+    atomic_int long_runs; /* … of the first so many steps; 0: of all */
+    int (*unwanted)(void *);
+    void *unwanted_arg;
     atomic_int fail_at; /* n > 0: the n-th run from now fails */
     atomic_int n_runs, max_rows_seen, max_seqs_seen;
     atomic_int n_rows_total;
@@ -81,8 +84,15 @@ static inline int fake_run(void *ctx, const struct forward_batch *b, const float
     if (b->n_seqs > atomic_load(&f->max_seqs_seen)) {
         atomic_store(&f->max_seqs_seen, b->n_seqs);
     }
-    if (f->step_us) {
-        usleep(f->step_us);
+    int is_long =
+        atomic_load(&f->long_runs) == 0 || atomic_load(&f->n_runs) <= atomic_load(&f->long_runs);
+    unsigned us = is_long ? f->step_us : 0;
+    for (unsigned piece; us > 0; us -= piece) { /* "layers" of 1 ms */
+        piece = us < 1000 ? us : 1000;
+        usleep(piece);
+        if (f->unwanted && f->unwanted(f->unwanted_arg)) {
+            return err_set(e, ERR_CANCELED, "nobody wants the result any more");
+        }
     }
     if (atomic_load(&f->fail_at) > 0 && atomic_fetch_sub(&f->fail_at, 1) == 1) {
         return err_set(e, ERR_INTERNAL, "the fake failed as told");
@@ -123,6 +133,13 @@ static inline int fake_run(void *ctx, const struct forward_batch *b, const float
     return 0;
 }
 
+static inline void fake_watch(void *ctx, int (*unwanted)(void *), void *arg)
+{
+    struct fake_runner *f = (struct fake_runner *)ctx;
+    f->unwanted = unwanted;
+    f->unwanted_arg = arg;
+}
+
 static inline void fake_copy_block(void *ctx, int dst, int src)
 {
     struct fake_runner *f = (struct fake_runner *)ctx;
@@ -141,6 +158,7 @@ static inline void fake_init(struct fake_runner *f, int vocab_size, int n_blocks
     memset(f, 0, sizeof *f);
     f->ops.run = fake_run;
     f->ops.copy_block = fake_copy_block;
+    f->ops.watch = fake_watch;
     f->ops.close = fake_close;
     f->ops.vocab_size = vocab_size;
     f->ops.logits_stride = (size_t)(vocab_size + 15) / 16 * 16;
