@@ -332,8 +332,6 @@ static void errors_have_vllms_types_and_params(void **state)
          "structured_outputs", "none are specified"},
         {"/v1/completions", "{\"prompt\":\"a\",\"best_of\":3}", 400, "BadRequestError", "best_of",
          NULL},
-        {"/v1/completions", "{\"prompt\":\"a\",\"use_beam_search\":true}", 400, "BadRequestError",
-         "use_beam_search", NULL},
         {"/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":0}", 400, "BadRequestError",
          "max_tokens", NULL},
         {"/v1/completions", "{\"prompt\":\"a\",\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\"]}", 400,
