@@ -10,6 +10,8 @@
 
 #include <pthread.h>
 
+extern const struct gen_dialect responses_dialect;
+
 /* What a response repeats of its request, as JSON texts in the request's arena. */
 struct responses_echo {
     const char *instructions, *metadata, *tool_choice, *tools, *max_tool_calls;

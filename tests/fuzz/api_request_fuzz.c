@@ -2,6 +2,7 @@
 /* Any body as a request of one of the dialects (the first byte chooses): it is understood with
  * prompts that fit, or refused with an error body that is valid JSON. */
 #include "api/gen.h"
+#include "api/responses.h"
 #include "base/utf8.h"
 
 #include <stdio.h>
@@ -15,6 +16,7 @@ static const char *const names[] = {"poet"};
 static const struct gen_dialect *const dialects[] = {
     &completions_dialect, &chat_dialect,        &inference_dialect,
     &legacy_dialect,      &ollama_chat_dialect, &ollama_generate_dialect,
+    &responses_dialect,   &chat_dialect,
 };
 #define N_DIALECTS (sizeof dialects / sizeof dialects[0])
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Vercel AI SDK against a running server: node vercel.mjs http://127.0.0.1:8000/v1
 import assert from 'node:assert/strict';
+import { createOpenAI } from '@ai-sdk/openai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import {
   APICallError, embed, generateObject, generateText, jsonSchema, stepCountIs, streamObject, streamText, tool,
@@ -13,6 +14,8 @@ const provider = createOpenAICompatible({
   name: 'tern', baseURL: process.argv[2], apiKey: 'none', includeUsage: true, supportsStructuredOutputs: true,
   fetch: record,
 });
+// Its models speak /v1/responses, and it checks every event against its own schema.
+const openai = createOpenAI({ baseURL: process.argv[2], apiKey: 'none', fetch: record });
 const id = (await (await fetch(`${process.argv[2]}/models`)).json()).data[0].id;
 const model = provider.chatModel(id);
 const base = { model, prompt: poem, temperature: 0, maxOutputTokens: 40, maxRetries: 0 };
@@ -131,6 +134,41 @@ await run({
     let text = '';
     for await (const part of streamText({ ...base, model: provider.completionModel(id), maxOutputTokens: 8 }).textStream) text += part;
     assert.equal(text, r.text);
+  },
+  async 'the OpenAI provider speaks /v1/responses'() {
+    const body = { ...base, model: openai(id), maxOutputTokens: 300 };
+    const plain = await generateText({ ...body, system: '你是诗人。' });
+    assert.equal(sent.at(-1).path, '/v1/responses');
+    assert.equal(plain.text, (await generateText({ ...base, system: '你是诗人。', maxOutputTokens: 300 })).text);
+    assert.equal(plain.usage.totalTokens, plain.usage.inputTokens + plain.usage.outputTokens);
+    const stream = streamText({ ...body, system: '你是诗人。' });
+    let text = '';
+    for await (const part of stream.fullStream) {
+      if (part.type === 'error') throw part.error;
+      if (part.type === 'text-delta') text += part.text;
+    }
+    assert.equal(text, plain.text);
+    assert.equal(await stream.finishReason, plain.finishReason);
+    const { object } = await generateObject({ ...body, schema: Weather });
+    assert.deepEqual(Weather.parse(object), object);
+    const called = await generateText({
+      ...body, tools: { weather, add }, toolChoice: 'required', stopWhen: stepCountIs(2),
+      providerOptions: { openai: { parallelToolCalls: false, store: false, include: ['reasoning.encrypted_content'] } },
+      prepareStep: ({ stepNumber }) => (stepNumber === 0 ? { activeTools: ['weather'] } : { toolChoice: 'none' }),
+    });
+    assert.equal(called.steps.length, 2);
+    assert.equal(called.steps[0].toolResults[0].output.sky, '晴');
+    assert.deepEqual(sent.at(-1).body.input.map((i) => i.type ?? i.role), ['user', 'function_call', 'function_call_output']);
+    const streamed = streamText({ ...body, tools: { add }, toolChoice: { type: 'tool', toolName: 'add' } });
+    const calls = [];
+    for await (const part of streamed.fullStream) {
+      if (part.type === 'error') throw part.error;
+      if (part.type === 'tool-call') calls.push(part);
+    }
+    assert.equal(calls.length, 1);
+    assert.ok(Number.isInteger(calls[0].input.a));
+    const logprobs = await generateText({ ...body, providerOptions: { openai: { logprobs: 2 } } });
+    assert.ok(logprobs.providerMetadata.openai.logprobs.length > 0);
   },
   async 'errors are APICallErrors with status and message'() {
     const status = async (promise, code, word) => assert.rejects(promise, (e) => {
