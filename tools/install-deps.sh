@@ -26,7 +26,7 @@ for group in "$@"; do
     run) want="$want curl" ;;
     test)
         want="$want libcmocka-dev python3 python3-pytest python3-sentencepiece python3-jinja2"
-        want="$want ca-certificates curl git qemu-user libtest-json-schema-acceptance-perl"
+        want="$want ca-certificates curl git openssl qemu-user libtest-json-schema-acceptance-perl"
         has_node || want="$want nodejs npm"
         ;;
     lint) want="$want clang clang-format clang-tidy cppcheck shellcheck git" ;;

@@ -321,7 +321,7 @@ static void body(struct gen *g, struct buf *out)
     write_prompt_text(g, &w);
     json_w_knull(&w, "kv_transfer_params");
     json_w_knull(&w, "ec_transfer_params");
-    json_w_knull(&w, "metrics");
+    gen_write_metrics(g, &w);
     json_w_object_end(&w);
 }
 

@@ -98,6 +98,12 @@ static int parse(struct gen *g, struct api_error *e)
         return api_fail_param(e, "suffix", json_get(g->json, "suffix"),
                               "suffix is not currently supported");
     }
+    if (json_type(json_get(g->json, "thinking_token_budget")) != JSON_NULL) {
+        return api_fail_param(e, "thinking_token_budget",
+                              json_get(g->json, "thinking_token_budget"),
+                              "thinking_token_budget is for chats: only there is it known whether "
+                              "the prompt asks for reasoning");
+    }
     g->f.max_tokens = 16;
     rc = gen_parse_max_tokens(g, &f, "max_tokens");
     if (rc < 0) {
@@ -247,7 +253,7 @@ static void body(struct gen *g, struct buf *out)
     gen_write_usage(g, &w, NULL, 0);
     json_w_knull(&w, "kv_transfer_params");
     json_w_knull(&w, "ec_transfer_params");
-    json_w_knull(&w, "metrics");
+    gen_write_metrics(g, &w);
     json_w_object_end(&w);
 }
 

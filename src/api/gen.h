@@ -42,7 +42,8 @@ struct gen_fields {
     int return_prompt_text;
     int include_reasoning;
     struct answer_options answer; /* how the text is split; all zero: it is content */
-    int32_t grammar_after; /* the grammar holds behind this token (</think>); -1: from the start */
+    int32_t think_end; /* the answer begins as reasoning that this token ends; -1: it doesn't */
+    int think_budget;  /* tokens of reasoning at most; -1: any number */
     const struct json *messages, *tools, *documents;
     struct json *kwargs; /* owned: defaults, chat_template_kwargs and top-level spellings merged */
     const char *response_role;
@@ -198,6 +199,7 @@ int gen_is_hopeless(struct gen *g);
 int gen_check_text(struct gen *g, const char *text, size_t n_bytes, struct api_error *e);
 void gen_write_usage(const struct gen *g, struct json_writer *w, const struct gen_sample *only,
                      int drop_nulls);
+void gen_write_metrics(const struct gen *g, struct json_writer *w);              /* key and value */
 void gen_write_finish_reason(const struct gen_sample *s, struct json_writer *w); /* key and value */
 void gen_write_stop_reason(const struct gen *g, const struct gen_sample *s, struct json_writer *w);
 void gen_send(struct gen *g, const struct buf *json); /* one event of the stream */

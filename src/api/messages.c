@@ -223,6 +223,18 @@ static int is_id_list(const struct json *messages)
     return json_type(messages) == JSON_ARRAY && json_type(json_at(messages, 0)) == JSON_INT;
 }
 
+/* vLLM's cap on reasoning: the tag is forced when it is reached. */
+static int read_budget(struct gen *g, const struct fields *f)
+{
+    int rc = field_int32(f, "thinking_token_budget", 0, INT32_MAX, &g->f.think_budget);
+    if (rc > 0 && !g->server->o.reasoning_parser) {
+        return api_fail_param(f->e, "thinking_token_budget",
+                              json_get(f->object, "thinking_token_budget"),
+                              "thinking_token_budget needs --reasoning-parser");
+    }
+    return rc;
+}
+
 static int read_fields(struct gen *g, const struct fields *f, struct tool_plan *plan)
 {
     struct gen_fields *o = &g->f;
@@ -230,7 +242,7 @@ static int read_fields(struct gen *g, const struct fields *f, struct tool_plan *
     int add_given = field_bool(f, "add_generation_prompt", &o->add_generation_prompt);
     if (add_given < 0 || field_bool(f, "continue_final_message", &o->continue_final) < 0 ||
         field_bool(f, "return_prompt_text", &o->return_prompt_text) < 0 ||
-        field_bool(f, "include_reasoning", &o->include_reasoning) < 0 ||
+        field_bool(f, "include_reasoning", &o->include_reasoning) < 0 || read_budget(g, f) < 0 ||
         field_array(f, "documents", &o->documents) < 0 || tools_read(&g->server->o, f, plan) < 0 ||
         messages_kwargs(g->server->default_kwargs, g->json, &o->kwargs, e) < 0) {
         return -1;
@@ -387,10 +399,10 @@ static int plan_answer(struct gen *g, const struct tool_plan *plan, int thinks, 
             return -1;
         }
     }
-    o->grammar_after = o->answer.thinking ? g->server->mark_ids[MARK_THINK_END] : -1;
-    if (o->grammar && o->answer.thinking && o->grammar_after < 0) {
+    o->think_end = o->answer.thinking ? g->server->mark_ids[MARK_THINK_END] : -1;
+    if ((o->grammar || o->think_budget >= 0) && o->answer.thinking && o->think_end < 0) {
         return api_fail(e, 400, TYPE_BAD, NULL,
-                        "The answer can't be constrained behind the reasoning: %s is no token of "
+                        "The end of the reasoning can't be waited for or forced: %s is no token of "
                         "this model.",
                         answer_mark_text(MARK_THINK_END));
     }

@@ -40,7 +40,6 @@ static int refuse_unsupported(const struct json *body, struct api_error *e)
          "early_stopping is not supported: beam search ends when no beam can win"},
         {"prompt_embeds", "prompt_embeds is not supported"},
         {"logits_processors", "logits_processors needs Python, and there is none"},
-        {"thinking_token_budget", "thinking_token_budget is not supported by this version"},
         {"kv_transfer_params",
          "kv_transfer_params needs a KV transfer configuration, and none is configured"},
         {"ec_transfer_params", "ec_transfer_params is not supported"},

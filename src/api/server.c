@@ -416,6 +416,7 @@ static void on_worked(evutil_socket_t fd, short what, void *arg)
 static void *net_main(void *arg)
 {
     struct server *s = arg;
+    pthread_setname_np(pthread_self(), "tern-net");
     event_base_dispatch(s->base);
     pthread_mutex_lock(&s->lock);
     s->finished = 1;
@@ -427,6 +428,7 @@ static void *net_main(void *arg)
 static void *worker_main(void *arg)
 {
     struct server *s = arg;
+    pthread_setname_np(pthread_self(), "tern-worker");
     while (!atomic_load(&s->worker_stop)) {
         mq_wait(s->to_worker, -1);
         for (struct mq_node *n = mq_pop_all(s->to_worker), *next; n; n = next) {

@@ -55,6 +55,7 @@ struct server_options {
     const char *root_path;     /* reverse-proxy prefix that is cut from request paths, or NULL */
     int enable_request_id_headers, enable_prompt_tokens_details, enable_force_include_usage;
     int enable_server_load_tracking;
+    int enable_per_request_metrics;
     int trust_request_chat_template; /* chat_template of a request is used; else it is refused */
     int return_tokens_as_token_ids;
     int enable_log_requests;

@@ -147,7 +147,7 @@ static int write_structured(const struct gen *g, struct json_writer *w, struct a
     const struct json *type = json_get(format, "type");
     const char *word = json_type(type) == JSON_STRING ? json_string(type, NULL) : "text";
     json_w_key(w, "structured_outputs");
-    if (g->f.grammar && g->f.grammar_after >= 0) {
+    if (g->f.grammar && g->f.think_end >= 0) {
         json_w_null(w);
         return api_fail(e, 400, TYPE_BAD, "response_format",
                         "An answer whose constraint begins behind the reasoning can't be rendered: "

@@ -57,8 +57,8 @@ struct args_server {
     int enable_force_include_usage, enable_server_load_tracking, return_tokens_as_token_ids,
         enable_log_requests;
     int enable_auto_tool_choice, exclude_tools_when_none;
-    int disable_log_stats, dev_mode, disable_docs, enable_responses_store, enable_tokenizer_info_endpoint,
-        trust_request_chat_template;
+    int disable_log_stats, dev_mode, disable_docs, enable_responses_store,
+        enable_tokenizer_info_endpoint, trust_request_chat_template, enable_per_request_metrics;
 };
 
 /* Sampling of `tern generate`; unset fields take the model's generation_config.json. */

@@ -130,6 +130,7 @@ int serve_options(struct server_options *so, const struct setup *s, const struct
     so->disable_docs = v->disable_docs;
     so->enable_responses_store = v->enable_responses_store;
     so->enable_tokenizer_info_endpoint = v->enable_tokenizer_info_endpoint;
+    so->enable_per_request_metrics = v->enable_per_request_metrics;
     so->trust_request_chat_template = v->trust_request_chat_template;
     so->max_logprobs = (int)s->a->max_logprobs;
     so->generation = s->generation;

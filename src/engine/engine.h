@@ -90,12 +90,15 @@ struct engine_request {
     int priority;           /* lower first, with --scheduling-policy priority */
     const char *cache_salt; /* or NULL */
     struct grammar
-        *grammar; /* text/grammar.h: what the output must match; owns a reference; or NULL */
-    int32_t grammar_after; /* the grammar holds from the token after this one on (</think>); -1:
-                              from the start */
-    uint64_t arrival_ns;   /* clock_now_ns() at the front end, before tokenization */
-    struct mq *reply;      /* where events go; must outlive the request */
-    void *user;            /* copied into every event */
+        *grammar;      /* text/grammar.h: what the output must match; owns a reference; or NULL */
+    int32_t think_end; /* the output begins as reasoning, which this token (</think>) ends: only
+                        * behind it the grammar holds, and with one nothing else may end the output
+                        * before; -1: no reasoning, or none that matters here */
+    int think_budget;  /* after so many tokens of reasoning only think_end may come; -1: any number
+                        */
+    uint64_t arrival_ns; /* clock_now_ns() at the front end, before tokenization */
+    struct mq *reply;    /* where events go; must outlive the request */
+    void *user;          /* copied into every event */
 };
 struct engine_request *engine_request_new(void);
 void engine_request_free(struct engine_request *r); /* only for one that was never submitted */

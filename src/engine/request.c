@@ -12,7 +12,8 @@ struct engine_request *engine_request_new(void)
     struct engine_request *r = calloc(1, sizeof *r);
     if (r) {
         arena_init(&r->arena, 0);
-        r->grammar_after = -1;
+        r->think_end = -1;
+        r->think_budget = -1;
         sampling_params_init(&r->params);
     }
     return r;

@@ -268,13 +268,11 @@ static void fail(struct engine *en, const struct sched_plan *plan, const struct 
 
 /* ---- sample ---- */
 
-#define GRAMMAR_WAITS (-2) /* grammar_after has not come yet */
+#define GRAMMAR_WAITS (-2) /* think_end has not come yet */
 
 int step_grammar_start(const struct engine_request *r)
 {
-    return r->grammar == NULL      ? 0
-           : r->grammar_after >= 0 ? GRAMMAR_WAITS
-                                   : grammar_start(r->grammar);
+    return r->think_end >= 0 ? GRAMMAR_WAITS : r->grammar ? grammar_start(r->grammar) : 0;
 }
 
 static int is_stop_token(const struct engine *en, const struct seq *q, int32_t id)
@@ -287,6 +285,33 @@ static int is_stop_token(const struct engine *en, const struct seq *q, int32_t i
     return found;
 }
 
+/* While the output is reasoning: its end when the budget is used up, else anything but, where a
+ * grammar waits to be fulfilled, the end of the output. */
+static const float *constrain_thinking(const struct engine *en, const struct sample_job *job,
+                                       struct sampler *s)
+{
+    const struct seq *q = job->seq;
+    const struct engine_request *r = q->group->req;
+    uint32_t *mask = sampler_mask_words(s);
+    size_t mask_bytes = (size_t)(en->ops.vocab_size + 31) / 32 * sizeof *mask;
+    if (r->think_budget >= 0 && q->n_out >= r->think_budget) {
+        memset(mask, 0, mask_bytes);
+        mask[r->think_end / 32] |= 1u << (r->think_end % 32);
+        return sampler_masked(s, job->logits, mask);
+    }
+    if (r->grammar == NULL) {
+        return job->logits;
+    }
+    memset(mask, 0xff, mask_bytes);
+    for (int i = -1; i < r->params.n_stop_token_ids; i++) {
+        int32_t id = i < 0 ? en->o.eos_id : r->params.stop_token_ids[i];
+        if (id >= 0 && id < en->ops.vocab_size) {
+            mask[id / 32] &= ~(1u << (id % 32));
+        }
+    }
+    return sampler_masked(s, job->logits, mask);
+}
+
 /* What the request's grammar leaves of a row; stop tokens only where the output is complete. NULL:
  * nothing at all. */
 static const float *constrain(struct engine *en, const struct sample_job *job, struct sampler *s,
@@ -295,7 +320,10 @@ static const float *constrain(struct engine *en, const struct sample_job *job, s
     const struct seq *q = job->seq;
     const struct engine_request *r = q->group->req;
     uint32_t *mask = sampler_mask_words(s);
-    if (r->grammar == NULL || q->grammar_config == GRAMMAR_WAITS) {
+    if (q->grammar_config == GRAMMAR_WAITS) {
+        return constrain_thinking(en, job, s);
+    }
+    if (r->grammar == NULL) {
         return job->logits;
     }
     int n = grammar_mask(r->grammar, q->grammar_config, mask);
@@ -317,12 +345,11 @@ static const float *constrain(struct engine *en, const struct sample_job *job, s
 static void follow_grammar(const struct engine *en, struct seq *q, int32_t id)
 {
     const struct engine_request *r = q->group->req;
-    if (r->grammar == NULL) {
-        return;
-    }
     if (q->grammar_config == GRAMMAR_WAITS) {
-        q->grammar_config = id == r->grammar_after ? grammar_start(r->grammar) : GRAMMAR_WAITS;
-    } else if (!is_stop_token(en, q, id)) {
+        q->grammar_config = id != r->think_end ? GRAMMAR_WAITS
+                            : r->grammar       ? grammar_start(r->grammar)
+                                               : 0;
+    } else if (r->grammar != NULL && !is_stop_token(en, q, id)) {
         q->grammar_config = grammar_step_token(r->grammar, q->grammar_config, id);
     }
 }

@@ -34,8 +34,14 @@ struct fused {
 
 static inline const char *fused_tile(const struct weight *w, int tile)
 {
-    return (const char *)w->data +
-           (size_t)tile * (size_t)w->k * (w->format == WEIGHT_BF16 ? 32 : 64);
+    return (const char *)w->data + (size_t)tile * weight_tile_bytes(w);
+}
+
+/* Row i of the `a` of a product. */
+static inline const void *fused_row(const struct fused *f, const void *a, int i, size_t lda,
+                                    const struct weight *w)
+{
+    return (const char *)a + (size_t)i * lda * (w->input == INPUT_ACT ? f->act_bytes : 1);
 }
 
 /* Rows of each block when m rows are cut in as few even blocks as possible. */
@@ -76,8 +82,8 @@ static inline __attribute__((always_inline)) void fused_gemm_add(const struct fu
         int cols = w->n - tile * TILE_N < n * TILE_N ? w->n - tile * TILE_N : n * TILE_N;
         for (int i = 0; i < m; i += max_rows) {
             int rows = m - i < max_rows ? m - i : max_rows;
-            f->panel(block, ld, (const char *)a + (size_t)i * lda * f->act_bytes, lda, w, rows,
-                     tile, n, fused_next(w, tile + n, tile1, i + rows == m));
+            f->panel(block, ld, fused_row(f, a, i, lda, w), lda, w, rows, tile, n,
+                     fused_next(w, tile + n, tile1, i + rows == m));
             f->add((char *)x + ((size_t)i * ldx + (size_t)tile * TILE_N) * f->act_bytes, ldx, block,
                    ld, rows, cols);
         }
@@ -95,8 +101,8 @@ fused_gemm_swiglu(const struct fused *f, void *out, size_t ldo, const void *a, s
         int pairs = t1 - t < PANEL_TILES / 2 ? t1 - t : PANEL_TILES / 2;
         for (int i = 0; i < m; i += max_rows) {
             int rows = m - i < max_rows ? m - i : max_rows;
-            f->panel(block, ld, (const char *)a + (size_t)i * lda * f->act_bytes, lda, w, rows,
-                     2 * t, 2 * pairs, fused_next(w, 2 * (t + pairs), 2 * t1, i + rows == m));
+            f->panel(block, ld, fused_row(f, a, i, lda, w), lda, w, rows, 2 * t, 2 * pairs,
+                     fused_next(w, 2 * (t + pairs), 2 * t1, i + rows == m));
             for (int p = 0; p < pairs; p++) {
                 int col = (t + p) * TILE_N, cols = n - col < TILE_N ? n - col : TILE_N;
                 const float *gate = block + p * 2 * TILE_N;
@@ -121,8 +127,7 @@ fused_gemm_qkv(const struct fused *f, const void *a, size_t lda, const struct we
             struct qkv_rows part = *r;
             for (int t = 0; t < tiles; t += PANEL_TILES) {
                 int n = tiles - t < PANEL_TILES ? tiles - t : PANEL_TILES, tile = h * tiles + t;
-                f->panel(block + t * TILE_N, ld, (const char *)a + (size_t)i * lda * f->act_bytes,
-                         lda, w, rows, tile, n,
+                f->panel(block + t * TILE_N, ld, fused_row(f, a, i, lda, w), lda, w, rows, tile, n,
                          fused_next(w, tile + n, head1 * tiles, i + rows == m || t + n < tiles));
             }
             part.rope += (size_t)i * (size_t)r->head_dim;

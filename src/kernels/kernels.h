@@ -55,12 +55,11 @@
 /* clang-format off */
 /* Quantized weights (WEIGHT_I8, WEIGHT_I4, WEIGHT_F8_E4M3, WEIGHT_F8_E5M2) stand for
  *     W[n, k] = s[n, g] * v[n, k],   g = k / group,   v = code - zero (integers) or the fp8 value.
- * k is a multiple of 8; group is 32, 64, 128, 256, or >= k: one group per row. The last group may be
- * shorter. With G = ceil(k / group) groups:
+ * k is a multiple of 8; group is 32, 64, 128, or >= k: one group per row. The last group may be shorter.
+ * With G = ceil(k / group) groups:
  *   codes  one byte c per element, unsigned:  I8: v = c - 128.  I4: c = 0..15, v = c - 8, or
- *          v = c - z[n, g] with zero points z = 0..16.  F8: the bits of the number; codes of NaN and
- *          infinity go on with the pattern of the finite ones (E4M3 0x7f is 480, E5M2 0x7c is 65536):
- *          a loader refuses them.
+ *          v = c - z[n, g] with zero points z = 0..16.  F8: the bits of the number; no code of
+ *          NaN or infinity may occur: a loader refuses them.
  *   tile t is one run of weight_tile_bytes() bytes, each part padded with zeros to 64:
  *     codes  per 8 columns 128 bytes (I4: 64). With p(k) = k % 4 * 2 + k % 8 / 4, that is the order
  *            0 4 1 5 2 6 3 7 of columns, element (row r = n % 16, k) is

@@ -77,14 +77,15 @@ void conn_mark_dirty(struct conn *c)
         return;
     }
     c->dirty = 1;
-    c->dirty_prev = NULL;
-    c->dirty_next = s->dirty;
-    if (s->dirty) {
-        s->dirty->dirty_prev = c;
+    c->dirty_prev = s->dirty_last;
+    c->dirty_next = NULL;
+    if (s->dirty_last) {
+        s->dirty_last->dirty_next = c;
     } else {
+        s->dirty = c;
         event_active(s->ev_flush, EV_TIMEOUT, 0);
     }
-    s->dirty = c;
+    s->dirty_last = c;
 }
 
 void conn_unmark_dirty(struct conn *c)
@@ -100,6 +101,8 @@ void conn_unmark_dirty(struct conn *c)
     }
     if (c->dirty_next) {
         c->dirty_next->dirty_prev = c->dirty_prev;
+    } else {
+        c->server->dirty_last = c->dirty_prev;
     }
 }
 

@@ -66,7 +66,8 @@ struct http_server {
     int fd, port;
     struct event *ev_accept, *ev_sweep, *ev_flush;
     struct conn *conns;
-    struct conn *dirty;
+    struct conn *dirty,
+        *dirty_last; /* first come, first sent: a stream keeps its place in a step */
     int n_conns;
     int draining;
     int accept_paused;

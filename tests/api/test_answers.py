@@ -34,7 +34,8 @@ def test_chat_completion_has_every_field_in_order(server):
     assert d["id"].startswith("chatcmpl-") and d["object"] == "chat.completion"
     c = d["choices"][0]
     assert list(c) == ["index", "message", "logprobs", "finish_reason", "stop_reason", "token_ids", "routed_experts"]
-    assert list(c["message"]) == ["role", "content", "refusal", "annotations", "audio", "function_call", "reasoning"]
+    assert list(c["message"]) == ["role", "content", "refusal", "annotations", "audio", "function_call", "reasoning",
+                                  "reasoning_content"]
     assert c["message"]["role"] == "assistant" and c["message"]["content"]
 
 

@@ -30,7 +30,8 @@ def refused(r, word, type_=None):
 def trusting():
     """Takes templates and 20 or more log-probabilities from requests; the lowest priority number goes first."""
     with Server(args=["--trust-request-chat-template", "--max-logprobs", -1, "--scheduling-policy", "priority",
-                      "--max-num-seqs", 8, "--enable-prompt-tokens-details"]) as s:
+                      "--max-num-seqs", 8, "--enable-prompt-tokens-details",
+                      "--enable-per-request-metrics"]) as s:
         yield s
 
 
@@ -318,6 +319,20 @@ def test_too_many_or_too_long_bad_words_are_refused_before_they_are_tokenized(se
         t = time.monotonic()
         refused(server.post("/v1/completions", {"prompt": "a", "bad_words": words}), "bad_words")
         assert time.monotonic() - t < 2 * ternlib.SLOW
+
+
+def test_an_answer_of_one_sample_carries_its_times(trusting, server):
+    for path in PATHS:
+        t = time.monotonic()
+        m = trusting.post(path, body_for(path, max_tokens=6, ignore_eos=True)).json["metrics"]
+        wall = (time.monotonic() - t) * 1000
+        assert set(m) == {"time_to_first_token_ms", "generation_time_ms", "queue_time_ms", "mean_itl_ms",
+                          "tokens_per_second"}
+        assert 0 <= m["queue_time_ms"] <= m["time_to_first_token_ms"] <= wall
+        assert 0 < m["generation_time_ms"] < wall and math.isclose(m["mean_itl_ms"] * 5, m["generation_time_ms"])
+        assert m["tokens_per_second"] > 6000 / wall
+        assert trusting.post(path, body_for(path, n=2, temperature=1)).json["metrics"] is None
+        assert server.post(path, body_for(path)).json["metrics"] is None
 
 
 # ---- headers and routes ----

@@ -167,7 +167,7 @@ def test_the_text_format_is_well_formed(fresh):
             assert name not in typed, f"{name} is typed twice"
             typed[name] = kind
         elif not line.startswith("#"):
-            assert re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})? \S+", line), line
+            assert re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{([a-z_]+=\"[^\"]*\",?)+\})? \S+", line), line
             name = re.split(r"[{ ]", line)[0]
             base = name if name in typed else re.sub(r"_(bucket|sum|count|total|created)$", "", name)
             assert base in typed or name + "" in typed, line

@@ -117,25 +117,122 @@ static void *copy_of(const void *p, size_t n_bytes, size_t align)
     return q;
 }
 
-static struct weight weight_of(struct checker *c, enum weight_format f, int n, int k,
-                               enum mode mode)
+/* What a matrix of a test is made of besides n, k and random numbers. */
+struct kind {
+    enum act_type t;
+    enum weight_format f;
+    enum input_format input;
+    enum dtype scale_type;
+    int group, has_zero, has_order;
+};
+
+static void fill_dense(struct checker *c, const struct weight *w, enum mode mode)
 {
-    struct weight w = {.format = f, .n = n, .k = k};
-    void *data = guard(weight_bytes(&w), 64);
-    size_t pairs = (size_t)k / 2;
-    for (size_t row = 0; row < ((size_t)n + 15) / 16 * 16; row++) {
-        for (size_t col = 0; col < (size_t)k; col++) {
+    void *data = (void *)(uintptr_t)w->data;
+    size_t pairs = (size_t)w->k / 2;
+    for (size_t row = 0; row < ((size_t)w->n + 15) / 16 * 16; row++) {
+        for (size_t col = 0; col < (size_t)w->k; col++) {
             size_t e = (row / 16 * pairs + col / 2) * 32 + row % 16 * 2 + col % 2;
-            float v = row < (size_t)n ? value(c, mode) : 0.0f;
-            if (f == WEIGHT_BF16) {
+            float v = row < (size_t)w->n ? value(c, mode) : 0.0f;
+            if (w->format == WEIGHT_BF16) {
                 ((uint16_t *)data)[e] = f32_to_bf16(v);
             } else {
                 ((float *)data)[e] = v;
             }
         }
     }
-    w.data = data;
+}
+
+/* Any code but those of NaN and infinity. */
+static uint8_t code_of(struct checker *c, enum weight_format f)
+{
+    uint8_t code = (uint8_t)next(c);
+    if (f == WEIGHT_I4) {
+        return code & 15;
+    }
+    if (f == WEIGHT_F8_E4M3 && (code & 0x7f) == 0x7f) {
+        return 0x7e;
+    }
+    return f == WEIGHT_F8_E5M2 && (code & 0x7f) >= 0x7c ? 0x7b : code;
+}
+
+static void fill_quantized(struct checker *c, const struct weight *w, enum mode mode)
+{
+    const size_t k = (size_t)w->k, groups = (size_t)weight_groups(w);
+    uint8_t *codes = malloc(16 * k), *zeros = malloc(16 * groups);
+    float *scales = malloc(16 * groups * sizeof *scales);
+    for (int tile = 0; tile * 16 < w->n; tile++) {
+        for (size_t i = 0; i < 16 * k; i++) {
+            codes[i] = code_of(c, w->format);
+        }
+        for (size_t i = 0; i < 16 * groups; i++) {
+            float s = value(c, mode);
+            scales[i] = w->scale_type == DTYPE_F32   ? s
+                        : w->scale_type == DTYPE_F16 ? f16_to_f32(f32_to_f16(s))
+                                                     : bf16_to_f32(f32_to_bf16(s));
+            zeros[i] = (uint8_t)below(c, 17);
+        }
+        weight_pack_tile(w, tile, codes, k, scales, groups, w->has_zero ? zeros : NULL, groups,
+                         w->n - tile * 16 < 16 ? w->n - tile * 16 : 16);
+    }
+    free(codes);
+    free(zeros);
+    free(scales);
+}
+
+/* Two orders of columns, by turns. */
+static const int32_t *const *orders(struct checker *c, int k, int n_tiles)
+{
+    const int32_t **tiles = guard((size_t)n_tiles * sizeof *tiles, sizeof *tiles);
+    int32_t *order[2];
+    for (int o = 0; o < 2; o++) {
+        order[o] = guard((size_t)k * sizeof **order, sizeof **order);
+        for (int i = 0; i < k; i++) {
+            int j = below(c, i + 1);
+            order[o][i] = order[o][j];
+            order[o][j] = i;
+        }
+    }
+    for (int i = 0; i < n_tiles; i++) {
+        tiles[i] = order[i / 2 % 2];
+    }
+    return tiles;
+}
+
+static struct weight weight_of(struct checker *c, const struct kind *q, int n, int k,
+                               enum mode mode)
+{
+    struct weight w = {.format = q->f, .n = n, .k = k};
+    if (weight_is_quantized(&w)) {
+        w.input = q->input;
+        w.scale_type = q->scale_type;
+        w.group = q->group;
+        w.has_zero = q->has_zero;
+        w.order = q->has_order ? orders(c, k, (n + 15) / 16) : NULL;
+    }
+    w.data = guard(weight_bytes(&w), 64);
+    if (weight_is_quantized(&w)) {
+        fill_quantized(c, &w, mode);
+    } else {
+        fill_dense(c, &w, mode);
+    }
     return w;
+}
+
+/* m rows that a product with w reads. */
+static void *input_of(struct checker *c, const struct weight *w, int m, enum act_type t,
+                      enum mode mode, size_t *lda)
+{
+    *lda = (size_t)w->k + (size_t)below(c, 3);
+    void *x = activations(c, m, *lda, w->k, t, mode, act_size(t));
+    if (w->input == INPUT_ACT) {
+        return x;
+    }
+    size_t ldx = *lda, row = input_row_bytes(w->input, w->k, w->group);
+    *lda = row + (size_t)below(c, 2) * 64;
+    void *a = guard((size_t)(m - 1) * *lda + row, 64);
+    c->ref->act[t].quantize(a, *lda, x, ldx, m, w->k, w->input, w->group);
+    return a;
 }
 
 /* ---- comparison ---- */
@@ -182,32 +279,39 @@ static int equal_act(struct checker *c, const struct kernels *k, const char *wha
 /* ---- the operations ---- */
 
 struct shape {
-    enum act_type t;
-    enum weight_format f;
+    struct kind kind;
     int m, n, k, tile0, tile1;
     enum mode mode;
 };
 
 static void describe(char *out, size_t n_out, const char *op, const struct shape *s)
 {
-    snprintf(out, n_out, "%s act %s weight %s M %d N %d K %d tiles %d-%d values %d", op,
-             s->t == ACT_BF16 ? "bf16" : "f32", s->f == WEIGHT_BF16 ? "bf16" : "f32", s->m, s->n,
-             s->k, s->tile0, s->tile1, (int)s->mode);
+    static const char *const formats[] = {"bf16", "f32", "i8", "i4", "e4m3", "e5m2"};
+    static const char *const inputs[] = {"", " by i8", " by e4m3", " by e5m2"};
+    const struct kind *q = &s->kind;
+    snprintf(
+        out, n_out,
+        "%s act %s weight %s%s group %d scales %d zeros %d order %d M %d N %d K %d tiles %d-%d "
+        "values %d",
+        op, q->t == ACT_BF16 ? "bf16" : "f32", formats[q->f], inputs[q->input], q->group,
+        (int)q->scale_type, q->has_zero, q->has_order, s->m, s->n, s->k, s->tile0, s->tile1,
+        (int)s->mode);
 }
 
 static void check_gemm(struct checker *c, const struct shape *s)
 {
-    char what[160];
-    size_t lda = (size_t)s->k + (size_t)below(c, 3), n = (size_t)(s->tile1 - s->tile0) * 16;
+    char what[200];
+    const enum act_type t = s->kind.t;
+    size_t lda, n = (size_t)(s->tile1 - s->tile0) * 16;
     size_t ldc = n + (size_t)below(c, 7), count = (size_t)(s->m - 1) * ldc + n;
-    void *a = activations(c, s->m, lda, s->k, s->t, s->mode, act_size(s->t));
-    struct weight w = weight_of(c, s->f, s->n, s->k, s->mode);
+    struct weight w = weight_of(c, &s->kind, s->n, s->k, s->mode);
+    void *a = input_of(c, &w, s->m, t, s->mode, &lda);
     float *start = floats(c, s->m, ldc, (int)n, PLAIN), *want = copy_of(start, count * 4, 4);
     describe(what, sizeof what, "gemm", s);
-    c->ref->act[s->t].gemm(want, ldc, a, lda, &w, s->m, s->tile0, s->tile1);
+    c->ref->act[t].gemm(want, ldc, a, lda, &w, s->m, s->tile0, s->tile1);
     for (int i = 0; i < c->n_levels; i++) {
         float *got = copy_of(start, count * 4, 4);
-        c->level[i]->act[s->t].gemm(got, ldc, a, lda, &w, s->m, s->tile0, s->tile1);
+        c->level[i]->act[t].gemm(got, ldc, a, lda, &w, s->m, s->tile0, s->tile1);
         equal_floats(c, c->level[i], what, got, want, count);
         c->n_cases++;
     }
@@ -216,19 +320,20 @@ static void check_gemm(struct checker *c, const struct shape *s)
 
 static void check_gemm_add(struct checker *c, const struct shape *s)
 {
-    char what[160];
-    size_t lda = (size_t)s->k + (size_t)below(c, 3), ldx = (size_t)s->n + (size_t)below(c, 9);
-    size_t count = (size_t)(s->m - 1) * ldx + (size_t)s->n, n_bytes = count * act_size(s->t);
-    void *a = activations(c, s->m, lda, s->k, s->t, s->mode, act_size(s->t));
-    struct weight w = weight_of(c, s->f, s->n, s->k, s->mode);
-    void *start = activations(c, s->m, ldx, s->n, s->t, s->mode, act_size(s->t));
-    void *want = copy_of(start, n_bytes, act_size(s->t));
+    char what[200];
+    const enum act_type t = s->kind.t;
+    size_t lda, ldx = (size_t)s->n + (size_t)below(c, 9);
+    size_t count = (size_t)(s->m - 1) * ldx + (size_t)s->n, n_bytes = count * act_size(t);
+    struct weight w = weight_of(c, &s->kind, s->n, s->k, s->mode);
+    void *a = input_of(c, &w, s->m, t, s->mode, &lda);
+    void *start = activations(c, s->m, ldx, s->n, t, s->mode, act_size(t));
+    void *want = copy_of(start, n_bytes, act_size(t));
     describe(what, sizeof what, "gemm_add", s);
-    c->ref->act[s->t].gemm_add(want, ldx, a, lda, &w, s->m, s->tile0, s->tile1);
+    c->ref->act[t].gemm_add(want, ldx, a, lda, &w, s->m, s->tile0, s->tile1);
     for (int i = 0; i < c->n_levels; i++) {
-        void *got = copy_of(start, n_bytes, act_size(s->t));
-        c->level[i]->act[s->t].gemm_add(got, ldx, a, lda, &w, s->m, s->tile0, s->tile1);
-        equal_act(c, c->level[i], what, got, want, count, s->t);
+        void *got = copy_of(start, n_bytes, act_size(t));
+        c->level[i]->act[t].gemm_add(got, ldx, a, lda, &w, s->m, s->tile0, s->tile1);
+        equal_act(c, c->level[i], what, got, want, count, t);
         c->n_cases++;
     }
     release_all();
@@ -237,19 +342,20 @@ static void check_gemm_add(struct checker *c, const struct shape *s)
 /* n is the number of output columns here. */
 static void check_gemm_swiglu(struct checker *c, const struct shape *s)
 {
-    char what[160];
-    size_t lda = (size_t)s->k + (size_t)below(c, 3), ldo = (size_t)s->n + (size_t)below(c, 9);
-    size_t count = (size_t)(s->m - 1) * ldo + (size_t)s->n, n_bytes = count * act_size(s->t);
-    void *a = activations(c, s->m, lda, s->k, s->t, s->mode, act_size(s->t));
-    struct weight w = weight_of(c, s->f, (s->n + 15) / 16 * 32, s->k, s->mode);
-    void *start = activations(c, s->m, ldo, s->n, s->t, PLAIN, act_size(s->t));
-    void *want = copy_of(start, n_bytes, act_size(s->t));
+    char what[200];
+    const enum act_type t = s->kind.t;
+    size_t lda, ldo = (size_t)s->n + (size_t)below(c, 9);
+    size_t count = (size_t)(s->m - 1) * ldo + (size_t)s->n, n_bytes = count * act_size(t);
+    struct weight w = weight_of(c, &s->kind, (s->n + 15) / 16 * 32, s->k, s->mode);
+    void *a = input_of(c, &w, s->m, t, s->mode, &lda);
+    void *start = activations(c, s->m, ldo, s->n, t, PLAIN, act_size(t));
+    void *want = copy_of(start, n_bytes, act_size(t));
     describe(what, sizeof what, "gemm_swiglu", s);
-    c->ref->act[s->t].gemm_swiglu(want, ldo, a, lda, &w, s->n, s->m, s->tile0, s->tile1);
+    c->ref->act[t].gemm_swiglu(want, ldo, a, lda, &w, s->n, s->m, s->tile0, s->tile1);
     for (int i = 0; i < c->n_levels; i++) {
-        void *got = copy_of(start, n_bytes, act_size(s->t));
-        c->level[i]->act[s->t].gemm_swiglu(got, ldo, a, lda, &w, s->n, s->m, s->tile0, s->tile1);
-        equal_act(c, c->level[i], what, got, want, count, s->t);
+        void *got = copy_of(start, n_bytes, act_size(t));
+        c->level[i]->act[t].gemm_swiglu(got, ldo, a, lda, &w, s->n, s->m, s->tile0, s->tile1);
+        equal_act(c, c->level[i], what, got, want, count, t);
         c->n_cases++;
     }
     release_all();
@@ -303,7 +409,7 @@ static void kv_buffers(struct kv_case *v, enum act_type t, int m)
 static void check_qkv(struct checker *c, enum act_type t, const struct weight *w, const void *x,
                       size_t ldx, int m, int n_heads, int n_kv, int hd, int head0, int head1)
 {
-    char what[160];
+    char what[200];
     struct kv_case want, got;
     snprintf(what, sizeof what, "%s act %s M %d heads %d+%d head_dim %d range %d-%d",
              w ? "gemm_qkv" : "rope_store", t == ACT_BF16 ? "bf16" : "f32", m, n_heads, n_kv, hd,
@@ -344,26 +450,27 @@ static void check_rope_store(struct checker *c, enum act_type t, int m, int n_he
     check_qkv(c, t, NULL, floats(c, m, ld, n, mode), ld, m, n_heads, n_kv, hd, head0, head1);
 }
 
-static void check_gemm_qkv(struct checker *c, enum act_type t, enum weight_format f, int m, int k,
-                           int n_heads, int n_kv, int hd, int head0, int head1)
+static void check_gemm_qkv(struct checker *c, const struct kind *q, int m, int k, int n_heads,
+                           int n_kv, int hd, int head0, int head1)
 {
-    size_t lda = (size_t)k + (size_t)below(c, 3);
-    struct weight w = weight_of(c, f, (n_heads + 2 * n_kv) * hd, k, PLAIN);
-    void *a = activations(c, m, lda, k, t, PLAIN, act_size(t));
-    check_qkv(c, t, &w, a, lda, m, n_heads, n_kv, hd, head0, head1);
+    size_t lda;
+    struct weight w = weight_of(c, q, (n_heads + 2 * n_kv) * hd, k, PLAIN);
+    void *a = input_of(c, &w, m, q->t, PLAIN, &lda);
+    check_qkv(c, q->t, &w, a, lda, m, n_heads, n_kv, hd, head0, head1);
 }
 
-static void check_embed(struct checker *c, enum act_type t, enum weight_format f, int n, int k,
-                        int m)
+static void check_embed(struct checker *c, const struct kind *q, int n, int k, int m)
 {
-    char what[160];
+    char what[200];
     int32_t ids[64];
+    const enum act_type t = q->t;
     size_t ldx = (size_t)k + (size_t)below(c, 4), count = (size_t)(m - 1) * ldx + (size_t)k;
-    struct weight w = weight_of(c, f, n, k, EDGE);
+    struct weight w = weight_of(c, q, n, k, EDGE);
     for (int i = 0; i < m; i++) {
         ids[i] = i == 0 ? n - 1 : below(c, n);
     }
-    snprintf(what, sizeof what, "embed act %d weight %d N %d K %d M %d", (int)t, (int)f, n, k, m);
+    snprintf(what, sizeof what, "embed act %d weight %d N %d K %d M %d", (int)t, (int)q->f, n, k,
+             m);
     void *start = activations(c, m, ldx, k, t, PLAIN, act_size(t));
     void *want = copy_of(start, count * act_size(t), act_size(t));
     c->ref->act[t].embed(want, ldx, &w, ids, m);
@@ -378,7 +485,7 @@ static void check_embed(struct checker *c, enum act_type t, enum weight_format f
 
 static void check_rows(struct checker *c, enum act_type t, int m, int n, enum mode mode)
 {
-    char what[160];
+    char what[200];
     size_t size = act_size(t), ldx = (size_t)n + (size_t)below(c, 5),
            ldo = (size_t)n + (size_t)below(c, 5);
     size_t ldg = (size_t)n + (size_t)below(c, 5), n_x = (size_t)(m - 1) * ldx + (size_t)n;
@@ -414,7 +521,7 @@ static void check_rows(struct checker *c, enum act_type t, int m, int n, enum mo
 static void check_attn_part(struct checker *c, enum act_type t, int n_q, int hd, int max_visible,
                             int spread)
 {
-    char what[160];
+    char what[200];
     int n_tiles = (max_visible + 15) / 16;
     size_t n_acc = (size_t)n_q * (size_t)hd, tile_elements = (size_t)hd * 32, size = act_size(t);
     const void *tiles[16];
@@ -477,7 +584,7 @@ static void check_attn_part(struct checker *c, enum act_type t, int n_q, int hd,
 
 static void check_attn_merge(struct checker *c, enum act_type t, int n_parts, int n_q, int hd)
 {
-    char what[160];
+    char what[200];
     size_t size = act_size(t), stride_ml = (size_t)n_q + (size_t)below(c, 3);
     size_t stride_acc = (size_t)n_q * (size_t)hd + (size_t)below(c, 2) * 16,
            ldo = (size_t)hd + (size_t)below(c, 9);
@@ -509,7 +616,7 @@ static void check_attn_merge(struct checker *c, enum act_type t, int n_parts, in
 static void check_pack(struct checker *c, enum weight_format f, enum dtype dt, int n, int k,
                        int in_out, int step)
 {
-    char what[160];
+    char what[200];
     size_t pad = (size_t)below(c, 3), stride_row = in_out ? 1 : (size_t)k + pad;
     size_t stride_col = in_out ? (size_t)n + pad : 1;
     size_t count = (size_t)(n - 1) * stride_row + (size_t)(k - 1) * stride_col + 1;
@@ -605,24 +712,25 @@ check_dpbf16(struct checker *c)
 
 /* ---- the list of cases ---- */
 
-static void check_matrices(struct checker *c, enum act_type t, enum weight_format f)
+static void check_matrices(struct checker *c, const struct kind *q)
 {
     static const int ms[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 33, 64, 65, 130};
     static const int ks[] = {96, 200, 2, 34, 1024, 3072};
+    const int is_quantized = q->f >= WEIGHT_DENSE_COUNT;
     for (size_t i = 0; i < sizeof ms / sizeof ms[0]; i++) {
         for (size_t j = 0; j < sizeof ks / sizeof ks[0]; j++) {
-            int m = ms[i], k = ks[j];
-            if (k >= 1024 && m > 9 && m != 33 && !(m == 130 && f == WEIGHT_BF16 && k == 1024)) {
+            int m = ms[i], k = is_quantized && ks[j] < 96 ? ks[j] / 2 * 8 : ks[j];
+            if (k >= 1024 && m > 9 && m != 33 && !(m == 130 && q->f == WEIGHT_BF16 && k == 1024)) {
                 continue; /* the reference is slow; the K loop does not know M beyond a row block */
             }
-            if (c->quick && c->n_shapes++ % 6) {
+            if (c->n_shapes++ % ((c->quick ? 6 : 1) * (is_quantized ? 4 : 1))) {
                 continue;
             }
             int n = 16 * (1 + below(c, k >= 1024 ? 5 : 9)) - below(c, 16), tiles = (n + 15) / 16;
             int tile0 = below(c, tiles), tile1 = tile0 + 1 + below(c, tiles - tile0);
             enum mode mode = (enum mode)below(c, 3);
-            struct shape whole = {t, f, m, n, k, 0, tiles, PLAIN},
-                         part = {t, f, m, n, k, tile0, tile1, mode};
+            struct shape whole = {*q, m, n, k, 0, tiles, PLAIN},
+                         part = {*q, m, n, k, tile0, tile1, mode};
             check_gemm(c, &whole);
             check_gemm(c, &part);
             check_gemm_add(c, &whole);
@@ -635,13 +743,71 @@ static void check_matrices(struct checker *c, enum act_type t, enum weight_forma
         int heads = 1 + below(c, 4), kv = 1 + below(c, 2), all = heads + 2 * kv,
             head0 = below(c, all);
         int hd = 16 * (1 + below(c, 4));
-        check_gemm_qkv(c, t, f, ms[i], 96, heads, kv, hd, 0, all);
-        check_gemm_qkv(c, t, f, ms[i], 128, heads, kv, 128, head0,
-                       head0 + 1 + below(c, all - head0));
+        if (is_quantized && below(c, 4)) {
+            continue;
+        }
+        check_gemm_qkv(c, q, ms[i], 96, heads, kv, hd, 0, all);
+        check_gemm_qkv(c, q, ms[i], 128, heads, kv, 128, head0, head0 + 1 + below(c, all - head0));
     }
-    for (int i = 0; i < 6; i++) {
-        check_embed(c, t, f, 1 + below(c, 90), 2 * (1 + below(c, 90)), 1 + below(c, 20));
+    for (int i = 0; i < 6 && q->input == INPUT_ACT && !q->has_order; i++) {
+        check_embed(c, q, 1 + below(c, 90), (is_quantized ? 8 : 2) * (1 + below(c, 90)),
+                    1 + below(c, 20));
     }
+}
+
+/* Every format with every input it goes with; scales, zeros and orders by turns. */
+static void check_quantized(struct checker *c, enum act_type t)
+{
+    static const int groups[] = {32, 64, 128, 1 << 20};
+    static const struct {
+        enum weight_format f;
+        enum input_format input;
+    } pairs[] = {
+        {WEIGHT_I8, INPUT_ACT},       {WEIGHT_I8, INPUT_I8},       {WEIGHT_I4, INPUT_ACT},
+        {WEIGHT_I4, INPUT_I8},        {WEIGHT_F8_E4M3, INPUT_ACT}, {WEIGHT_F8_E4M3, INPUT_E4M3},
+        {WEIGHT_F8_E4M3, INPUT_E5M2}, {WEIGHT_F8_E5M2, INPUT_ACT}, {WEIGHT_F8_E5M2, INPUT_E5M2}};
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        for (int g = 0; g < 4; g++) {
+            struct kind q = {t, pairs[i].f, pairs[i].input, (enum dtype)below(c, 3), groups[g],
+                             0, 0};
+            q.has_zero = q.f == WEIGHT_I4 && g % 2 == 0;
+            q.has_order = q.input == INPUT_ACT && below(c, 4) == 0;
+            check_matrices(c, &q);
+        }
+    }
+}
+
+static void check_quantize(struct checker *c, enum act_type t, int m, int k, enum mode mode)
+{
+    static const int groups[] = {32, 64, 128, 1 << 20};
+    char what[200];
+    size_t ldx = (size_t)k + (size_t)below(c, 5);
+    void *x = activations(c, m, ldx, k, t, mode, act_size(t));
+    for (int f = INPUT_I8; f < INPUT_FORMAT_COUNT; f++) {
+        for (int g = 0; g < 4; g++) {
+            size_t row = input_row_bytes((enum input_format)f, k, groups[g]), ldo = row + 64;
+            size_t n = (size_t)(m - 1) * ldo + row;
+            uint8_t *want = guard(n, 64);
+            memset(want, 0x5a, n);
+            snprintf(what, sizeof what, "quantize act %d to %d group %d M %d K %d values %d",
+                     (int)t, f, groups[g], m, k, (int)mode);
+            c->ref->act[t].quantize(want, ldo, x, ldx, m, k, (enum input_format)f, groups[g]);
+            for (int i = 0; i < c->n_levels; i++) {
+                uint8_t *got = guard(n, 64);
+                memset(got, 0x5a, n);
+                c->level[i]->act[t].quantize(got, ldo, x, ldx, m, k, (enum input_format)f,
+                                             groups[g]);
+                for (size_t at = 0; at < n; at++) {
+                    if (got[at] != want[at]) {
+                        report(c, c->level[i], what, at, got[at], want[at]);
+                        break;
+                    }
+                }
+                c->n_cases++;
+            }
+        }
+    }
+    release_all();
 }
 
 static void check_attention(struct checker *c, enum act_type t)
@@ -668,14 +834,19 @@ static void check_all(struct checker *c)
 {
     for (int t = 0; t < ACT_TYPE_COUNT; t++) {
         for (int f = 0; f < WEIGHT_DENSE_COUNT; f++) {
-            check_matrices(c, (enum act_type)t, (enum weight_format)f);
+            check_matrices(c, &(struct kind){.t = (enum act_type)t, .f = (enum weight_format)f});
         }
+        check_quantized(c, (enum act_type)t);
         check_attention(c, (enum act_type)t);
         static const int ns[] = {1, 15, 16, 17, 40, 96, 1023, 1024, 3072};
         for (size_t i = 0; i < sizeof ns / sizeof ns[0]; i++) {
             check_rows(c, (enum act_type)t, 1 + below(c, 5), ns[i], PLAIN);
             check_rows(c, (enum act_type)t, 1 + below(c, 5), ns[i], EDGE);
             check_rows(c, (enum act_type)t, 1 + below(c, 5), ns[i], TINY);
+            for (int mode = PLAIN; mode <= TINY; mode++) {
+                check_quantize(c, (enum act_type)t, 1 + below(c, 3), (ns[i] + 7) / 8 * 8,
+                               (enum mode)mode);
+            }
         }
     }
     for (int f = 0; f < WEIGHT_DENSE_COUNT; f++) {

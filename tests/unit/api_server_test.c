@@ -332,6 +332,8 @@ static void errors_have_vllms_types_and_params(void **state)
          "structured_outputs", "none are specified"},
         {"/v1/completions", "{\"prompt\":\"a\",\"best_of\":3}", 400, "BadRequestError", "best_of",
          NULL},
+        {"/v1/completions", "{\"prompt\":\"a\",\"early_stopping\":true}", 400, "BadRequestError",
+         "early_stopping", NULL},
         {"/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":0}", 400, "BadRequestError",
          "max_tokens", NULL},
         {"/v1/completions", "{\"prompt\":\"a\",\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\"]}", 400,

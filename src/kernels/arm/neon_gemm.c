@@ -3,12 +3,16 @@
 #include "kernels/arm/neon_v16.h"
 
 #include "kernels/arm/neon.h"
-#include "kernels/lanes/gemm.h"
+#include "kernels/lanes/quant.h"
 
 static void panel_bf16(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
                        int m, int tile, int n_tiles, const void *next)
 {
     (void)next;
+    if (weight_is_quantized(w)) {
+        lanes_quant_panel(c, ldc, a, lda, w, m, tile, n_tiles, ACT_BF16);
+        return;
+    }
     lanes_panel(c, ldc, a, lda, w, m, tile, n_tiles, ACT_BF16);
 }
 
@@ -19,6 +23,10 @@ static void panel_f32(float *c, size_t ldc, const void *a, size_t lda, const str
                       int m, int tile, int n_tiles, const void *next)
 {
     (void)next;
+    if (weight_is_quantized(w)) {
+        lanes_quant_panel(c, ldc, a, lda, w, m, tile, n_tiles, ACT_F32);
+        return;
+    }
     lanes_panel(c, ldc, a, lda, w, m, tile, n_tiles, ACT_F32);
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NEON: embedding, norm, SwiGLU, residual add. */
+/* NEON: embedding, norm, SwiGLU, residual add, quantization of activations. */
 #include "kernels/arm/neon_v16.h"
 
 #include "kernels/arm/neon.h"
+#include "kernels/lanes/quantize.h"
 #include "kernels/lanes/rows.h"
 
 void neon_embed_bf16(void *x, size_t ldx, const struct weight *w, const int32_t *ids, int m)
@@ -47,4 +48,16 @@ void neon_swiglu_f32(void *out, size_t ldo, const float *g, size_t ldg, const fl
 void neon_add_f32(void *x, size_t ldx, const float *c, size_t ldc, int m, int n)
 {
     lanes_add(x, ldx, c, ldc, m, n, ACT_F32);
+}
+
+void neon_quantize_bf16(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
+                        enum input_format f, int group)
+{
+    lanes_quantize(out, ldo, x, ldx, m, k, f, group, ACT_BF16);
+}
+
+void neon_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
+                       enum input_format f, int group)
+{
+    lanes_quantize(out, ldo, x, ldx, m, k, f, group, ACT_F32);
 }

@@ -286,6 +286,191 @@ static inline double d16_fold(d16 s)
     return vgetq_lane_f64(t, 0) + vgetq_lane_f64(t, 1);
 }
 
+/* ---- 16 lanes of int32 ---- */
+
+typedef struct {
+    int32x4_t a, b, c, d;
+} n16;
+
+static inline n16 n16_set1(int32_t x)
+{
+    int32x4_t v = vdupq_n_s32(x);
+    return (n16){v, v, v, v};
+}
+
+static inline n16 n16_load(const void *p)
+{
+    const int32_t *q = p;
+    return (n16){vld1q_s32(q), vld1q_s32(q + 4), vld1q_s32(q + 8), vld1q_s32(q + 12)};
+}
+
+static inline void n16_store(void *p, n16 x)
+{
+    int32_t *q = p;
+    vst1q_s32(q, x.a);
+    vst1q_s32(q + 4, x.b);
+    vst1q_s32(q + 8, x.c);
+    vst1q_s32(q + 12, x.d);
+}
+
+static inline n16 n16_load_bytes(const uint8_t *p)
+{
+    uint8x16_t b = vld1q_u8(p);
+    uint16x8_t lo = vmovl_u8(vget_low_u8(b)), hi = vmovl_u8(vget_high_u8(b));
+    return (n16){vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(lo))),
+                 vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(lo))),
+                 vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(hi))),
+                 vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(hi)))};
+}
+
+/* The low bytes of the lanes, each eight in the order 0 4 1 5 2 6 3 7. */
+static inline void n16_store_codes(void *p, n16 x)
+{
+    static const uint8_t order[16] = {0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15};
+    int16x8_t lo = vcombine_s16(vmovn_s32(x.a), vmovn_s32(x.b));
+    int16x8_t hi = vcombine_s16(vmovn_s32(x.c), vmovn_s32(x.d));
+    uint8x16_t b = vreinterpretq_u8_s8(vcombine_s8(vmovn_s16(lo), vmovn_s16(hi)));
+    vst1q_u8(p, vqtbl1q_u8(b, vld1q_u8(order)));
+}
+
+static inline n16 n16_and(n16 x, n16 y)
+{
+    return (n16){vandq_s32(x.a, y.a), vandq_s32(x.b, y.b), vandq_s32(x.c, y.c),
+                 vandq_s32(x.d, y.d)};
+}
+
+static inline n16 n16_or(n16 x, n16 y)
+{
+    return (n16){vorrq_s32(x.a, y.a), vorrq_s32(x.b, y.b), vorrq_s32(x.c, y.c),
+                 vorrq_s32(x.d, y.d)};
+}
+
+static inline n16 n16_add(n16 x, n16 y)
+{
+    return (n16){vaddq_s32(x.a, y.a), vaddq_s32(x.b, y.b), vaddq_s32(x.c, y.c),
+                 vaddq_s32(x.d, y.d)};
+}
+
+static inline n16 n16_sub(n16 x, n16 y)
+{
+    return (n16){vsubq_s32(x.a, y.a), vsubq_s32(x.b, y.b), vsubq_s32(x.c, y.c),
+                 vsubq_s32(x.d, y.d)};
+}
+
+static inline n16 n16_max(n16 x, n16 y)
+{
+    return (n16){vmaxq_s32(x.a, y.a), vmaxq_s32(x.b, y.b), vmaxq_s32(x.c, y.c),
+                 vmaxq_s32(x.d, y.d)};
+}
+
+static inline n16 n16_mul(n16 x, n16 y)
+{
+    return (n16){vmulq_s32(x.a, y.a), vmulq_s32(x.b, y.b), vmulq_s32(x.c, y.c),
+                 vmulq_s32(x.d, y.d)};
+}
+
+static inline n16 n16_shl(n16 x, unsigned n)
+{
+    const int32x4_t count = vdupq_n_s32((int32_t)n);
+    return (n16){vshlq_s32(x.a, count), vshlq_s32(x.b, count), vshlq_s32(x.c, count),
+                 vshlq_s32(x.d, count)};
+}
+
+static inline int32x4_t n16_shr4(int32x4_t x, int32x4_t minus)
+{
+    return vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(x), minus));
+}
+
+static inline n16 n16_shr(n16 x, unsigned n)
+{
+    const int32x4_t minus = vdupq_n_s32(-(int32_t)n);
+    return (n16){n16_shr4(x.a, minus), n16_shr4(x.b, minus), n16_shr4(x.c, minus),
+                 n16_shr4(x.d, minus)};
+}
+
+static inline int32x4_t n16_madd4(int32x4_t acc, int32x4_t x, int32x4_t y)
+{
+    int16x8_t a = vreinterpretq_s16_s32(x), b = vreinterpretq_s16_s32(y);
+    return vaddq_s32(acc,
+                     vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)), vmull_high_s16(a, b)));
+}
+
+/* acc + the sum of the products of the two int16 halves of each lane. */
+static inline n16 n16_madd(n16 acc, n16 x, n16 y)
+{
+    return (n16){n16_madd4(acc.a, x.a, y.a), n16_madd4(acc.b, x.b, y.b), n16_madd4(acc.c, x.c, y.c),
+                 n16_madd4(acc.d, x.d, y.d)};
+}
+
+static inline int32x4_t n16_even4(int32x4_t x)
+{
+    return vreinterpretq_s32_s16(vshrq_n_s16(vshlq_n_s16(vreinterpretq_s16_s32(x), 8), 8));
+}
+
+static inline int32x4_t n16_odd4(int32x4_t x)
+{
+    return vreinterpretq_s32_s16(vshrq_n_s16(vreinterpretq_s16_s32(x), 8));
+}
+
+/* int8 lanes' bytes 0 and 2, and 1 and 3, as int16 halves. */
+static inline void n16_halves(n16 x, n16 *even, n16 *odd)
+{
+    *even = (n16){n16_even4(x.a), n16_even4(x.b), n16_even4(x.c), n16_even4(x.d)};
+    *odd = (n16){n16_odd4(x.a), n16_odd4(x.b), n16_odd4(x.c), n16_odd4(x.d)};
+}
+
+static inline int32_t n16_fold_add(n16 x)
+{
+    return vaddvq_s32(vaddq_s32(vaddq_s32(x.a, x.b), vaddq_s32(x.c, x.d)));
+}
+
+static inline int32_t n16_fold_max(n16 x)
+{
+    return vmaxvq_s32(vmaxq_s32(vmaxq_s32(x.a, x.b), vmaxq_s32(x.c, x.d)));
+}
+
+static inline v16 n16_float(n16 x)
+{
+    return (v16){vcvtq_f32_s32(x.a), vcvtq_f32_s32(x.b), vcvtq_f32_s32(x.c), vcvtq_f32_s32(x.d)};
+}
+
+static inline n16 v16_round(v16 x) /* to the nearest integer, ties to even */
+{
+    return (n16){vcvtnq_s32_f32(x.a), vcvtnq_s32_f32(x.b), vcvtnq_s32_f32(x.c),
+                 vcvtnq_s32_f32(x.d)};
+}
+
+static inline n16 v16_bits(v16 x)
+{
+    return (n16){vreinterpretq_s32_f32(x.a), vreinterpretq_s32_f32(x.b), vreinterpretq_s32_f32(x.c),
+                 vreinterpretq_s32_f32(x.d)};
+}
+
+static inline v16 v16_of_bits(n16 x)
+{
+    return (v16){vreinterpretq_f32_s32(x.a), vreinterpretq_f32_s32(x.b), vreinterpretq_f32_s32(x.c),
+                 vreinterpretq_f32_s32(x.d)};
+}
+
+static inline float32x4_t v16_of_f16_4(int32x4_t x)
+{
+    return vcvt_f32_f16(vreinterpret_f16_s16(vmovn_s32(x)));
+}
+
+static inline v16 v16_of_f16(n16 x) /* f16 in the low half of each lane */
+{
+    return (v16){v16_of_f16_4(x.a), v16_of_f16_4(x.b), v16_of_f16_4(x.c), v16_of_f16_4(x.d)};
+}
+
+static inline v16 v16_load_f16(const uint16_t *p)
+{
+    uint16x8_t lo = vld1q_u16(p), hi = vld1q_u16(p + 8);
+    return (v16){vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(lo))),
+                 vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(lo))),
+                 vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(hi))),
+                 vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(hi)))};
+}
+
 static inline void v16_prefetch(const void *p)
 {
     __builtin_prefetch(p);

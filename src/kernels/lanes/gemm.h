@@ -12,6 +12,7 @@
 
 #define LANES_BLOCK_PAIRS 128
 #define LANES_AHEAD_BYTES 1536
+#define LANES_DECODED     WEIGHT_FORMAT_COUNT /* fp32, a pair's even elements, then its odd ones */
 
 struct lanes_tile {
     float *c;
@@ -27,6 +28,9 @@ LANES_INLINE void lanes_line(const char *b, int j, v16 *even, v16 *odd, enum wei
 {
     if (f == WEIGHT_BF16) {
         v16_pair_bf16((const uint16_t *)(const void *)b + (size_t)j * 32, even, odd);
+    } else if (f == LANES_DECODED) {
+        *even = v16_load((const float *)(const void *)b + (size_t)j * 32);
+        *odd = v16_load((const float *)(const void *)b + (size_t)j * 32 + 16);
     } else {
         v16_pair_f32((const float *)(const void *)b + (size_t)j * 32, even, odd);
     }

@@ -4,6 +4,7 @@
 #define TERN_KERNELS_LANES_ROWS_H
 
 #include "kernels/lanes/lanes.h"
+#include "kernels/ref/ref.h"
 
 /* A row of the table is one 4-byte (or 8-byte) pair in each 64-byte (128-byte) group of its tile.
  */
@@ -11,7 +12,12 @@ LANES_INLINE void lanes_embed(void *x, size_t ldx, const struct weight *w, const
                               int m, enum act_type t)
 {
     const size_t pairs = (size_t)w->k / 2;
-    for (int i = 0; i < m; i++) {
+    for (int i = 0; weight_is_quantized(w) && i < m; i++) {
+        for (int k = 0; k < w->k; k++) {
+            ref_store(x, (size_t)i * ldx + (size_t)k, ref_quant_element(w, ids[i], k), t);
+        }
+    }
+    for (int i = 0; !weight_is_quantized(w) && i < m; i++) {
         const size_t row = (size_t)ids[i], base = row / TILE_N * pairs * 32 + row % TILE_N * 2;
         for (size_t j = 0; j < pairs; j++) {
             const size_t to = (size_t)i * ldx + 2 * j, from = base + j * 32;

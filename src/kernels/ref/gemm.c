@@ -9,6 +9,10 @@
 static void tile_row(float out[16], const void *a, enum act_type t, const struct weight *w,
                      int tile)
 {
+    if (weight_is_quantized(w)) {
+        ref_quant_tile_row(out, a, t, w, tile);
+        return;
+    }
     size_t pairs = (size_t)w->k / 2;
     size_t base = (size_t)tile * pairs * 32;
     for (int i = 0; i < 16; i++) {
@@ -37,7 +41,7 @@ static void gemm(float *c, size_t ldc, const void *a, size_t lda, const struct w
     for (int i = 0; i < m; i++) {
         for (int tile = tile0; tile < tile1; tile++) {
             tile_row(c + (size_t)i * ldc + (size_t)(tile - tile0) * 16,
-                     ref_at(a, (size_t)i * lda, t), t, w, tile);
+                     ref_input_row(a, i, lda, w, t), t, w, tile);
         }
     }
 }
@@ -61,7 +65,7 @@ void ref_gemm_add_bf16(void *x, size_t ldx, const void *a, size_t lda, const str
     for (int i = 0; i < m; i++) {
         for (int tile = tile0; tile < tile1; tile++) {
             int n = w->n - tile * 16;
-            tile_row(c, ref_at(a, (size_t)i * lda, ACT_BF16), ACT_BF16, w, tile);
+            tile_row(c, ref_input_row(a, i, lda, w, ACT_BF16), ACT_BF16, w, tile);
             ref_add_bf16(ref_at(x, (size_t)i * ldx + (size_t)tile * 16, ACT_BF16), ldx, c, 16, 1,
                          n < 16 ? n : 16);
         }
@@ -75,7 +79,7 @@ void ref_gemm_add_f32(void *x, size_t ldx, const void *a, size_t lda, const stru
     for (int i = 0; i < m; i++) {
         for (int tile = tile0; tile < tile1; tile++) {
             int n = w->n - tile * 16;
-            tile_row(c, ref_at(a, (size_t)i * lda, ACT_F32), ACT_F32, w, tile);
+            tile_row(c, ref_input_row(a, i, lda, w, ACT_F32), ACT_F32, w, tile);
             ref_add_f32(ref_at(x, (size_t)i * ldx + (size_t)tile * 16, ACT_F32), ldx, c, 16, 1,
                         n < 16 ? n : 16);
         }
@@ -87,7 +91,7 @@ void ref_gemm_swiglu_bf16(void *out, size_t ldo, const void *a, size_t lda,
 {
     float g[16], u[16];
     for (int i = 0; i < m; i++) {
-        const void *row = ref_at(a, (size_t)i * lda, ACT_BF16);
+        const void *row = ref_input_row(a, i, lda, gate_up, ACT_BF16);
         for (int t = t0; t < t1; t++) {
             int n_cols = n - t * 16;
             tile_row(g, row, ACT_BF16, gate_up, 2 * t);
@@ -103,7 +107,7 @@ void ref_gemm_swiglu_f32(void *out, size_t ldo, const void *a, size_t lda,
 {
     float g[16], u[16];
     for (int i = 0; i < m; i++) {
-        const void *row = ref_at(a, (size_t)i * lda, ACT_F32);
+        const void *row = ref_input_row(a, i, lda, gate_up, ACT_F32);
         for (int t = t0; t < t1; t++) {
             int n_cols = n - t * 16;
             tile_row(g, row, ACT_F32, gate_up, 2 * t);
@@ -133,7 +137,7 @@ void ref_gemm_qkv_bf16(const void *a, size_t lda, const struct weight *w, const 
     for (int i = 0; i < m; i++) {
         struct qkv_rows row = row_of(r, i, ACT_BF16);
         for (int h = head0; h < head1; h++) {
-            ref_gemm_bf16(c, MAX_HEAD_DIM, ref_at(a, (size_t)i * lda, ACT_BF16), lda, w, 1,
+            ref_gemm_bf16(c, MAX_HEAD_DIM, ref_input_row(a, i, lda, w, ACT_BF16), lda, w, 1,
                           h * tiles, (h + 1) * tiles);
             ref_rope_store_bf16(c, MAX_HEAD_DIM, &row, 1, h, h + 1);
         }
@@ -148,8 +152,8 @@ void ref_gemm_qkv_f32(const void *a, size_t lda, const struct weight *w, const s
     for (int i = 0; i < m; i++) {
         struct qkv_rows row = row_of(r, i, ACT_F32);
         for (int h = head0; h < head1; h++) {
-            ref_gemm_f32(c, MAX_HEAD_DIM, ref_at(a, (size_t)i * lda, ACT_F32), lda, w, 1, h * tiles,
-                         (h + 1) * tiles);
+            ref_gemm_f32(c, MAX_HEAD_DIM, ref_input_row(a, i, lda, w, ACT_F32), lda, w, 1,
+                         h * tiles, (h + 1) * tiles);
             ref_rope_store_f32(c, MAX_HEAD_DIM, &row, 1, h, h + 1);
         }
     }

@@ -49,6 +49,14 @@ void ref_gemm_qkv_f32(const void *a, size_t lda, const struct weight *w, const s
 void ref_pack(void *dst, enum weight_format format, int n, int k, const void *src,
               enum dtype src_type, size_t stride_row, size_t stride_col, int tile0, int tile1,
               int tile_step, int tile_offset);
+void ref_quantize_bf16(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
+                       enum input_format f, int group);
+void ref_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
+                      enum input_format f, int group);
+/* The 16 outputs of one row and one tile of a quantized matrix; W[row, k] of one. */
+void ref_quant_tile_row(float out[16], const void *a, enum act_type t, const struct weight *w,
+                        int tile);
+float ref_quant_element(const struct weight *w, int row, int k);
 int ref_argmax(const float *x, int n);
 void ref_logsumexp(const float *x, int n, float *max, double *sum);
 
@@ -71,6 +79,13 @@ static inline void ref_store(void *x, size_t i, float v, enum act_type t)
 static inline void *ref_at(const void *x, size_t i, enum act_type t)
 {
     return (char *)(uintptr_t)x + i * act_size(t);
+}
+
+/* Row i of the `a` of a GEMM. */
+static inline const void *ref_input_row(const void *a, int i, size_t lda, const struct weight *w,
+                                        enum act_type t)
+{
+    return (const char *)a + (size_t)i * lda * (w->input == INPUT_ACT ? act_size(t) : 1);
 }
 
 #endif

@@ -10,8 +10,9 @@ static void embed(void *x, size_t ldx, const struct weight *w, const int32_t *id
         size_t row = (size_t)ids[i];
         for (size_t k = 0; k < (size_t)w->k; k++) {
             size_t e = (row / 16 * ((size_t)w->k / 2) + k / 2) * 32 + row % 16 * 2 + k % 2;
-            float v = w->format == WEIGHT_BF16 ? bf16_to_f32(((const uint16_t *)w->data)[e])
-                                               : ((const float *)w->data)[e];
+            float v = weight_is_quantized(w)     ? ref_quant_element(w, ids[i], (int)k)
+                      : w->format == WEIGHT_BF16 ? bf16_to_f32(((const uint16_t *)w->data)[e])
+                                                 : ((const float *)w->data)[e];
             ref_store(x, (size_t)i * ldx + k, v, t);
         }
     }

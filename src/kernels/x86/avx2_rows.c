@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AVX2: embedding, norm, SwiGLU, residual add. */
+/* AVX2: embedding, norm, SwiGLU, residual add, quantization of activations. */
 #include "kernels/x86/avx2_v16.h"
 
+#include "kernels/lanes/quantize.h"
 #include "kernels/lanes/rows.h"
 #include "kernels/x86/x86.h"
 
@@ -47,4 +48,16 @@ void avx2_swiglu_f32(void *out, size_t ldo, const float *g, size_t ldg, const fl
 void avx2_add_f32(void *x, size_t ldx, const float *c, size_t ldc, int m, int n)
 {
     lanes_add(x, ldx, c, ldc, m, n, ACT_F32);
+}
+
+void avx2_quantize_bf16(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
+                        enum input_format f, int group)
+{
+    lanes_quantize(out, ldo, x, ldx, m, k, f, group, ACT_BF16);
+}
+
+void avx2_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
+                       enum input_format f, int group)
+{
+    lanes_quantize(out, ldo, x, ldx, m, k, f, group, ACT_F32);
 }

@@ -262,6 +262,157 @@ static inline double d16_fold(d16 s)
     return _mm_cvtsd_f64(_mm_add_sd(z, _mm_unpackhi_pd(z, z)));
 }
 
+/* ---- 16 lanes of int32 ---- */
+
+typedef struct {
+    __m256i lo, hi;
+} n16;
+
+static inline n16 n16_set1(int32_t x)
+{
+    return (n16){_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
+}
+
+static inline n16 n16_load(const void *p)
+{
+    const __m256i *q = p;
+    return (n16){_mm256_loadu_si256(q), _mm256_loadu_si256(q + 1)};
+}
+
+static inline void n16_store(void *p, n16 x)
+{
+    __m256i *q = p;
+    _mm256_storeu_si256(q, x.lo);
+    _mm256_storeu_si256(q + 1, x.hi);
+}
+
+static inline n16 n16_load_bytes(const uint8_t *p)
+{
+    __m128i b = _mm_loadu_si128((const __m128i *)p);
+    return (n16){_mm256_cvtepu8_epi32(b), _mm256_cvtepu8_epi32(_mm_unpackhi_epi64(b, b))};
+}
+
+/* The low bytes of the lanes, each eight in the order 0 4 1 5 2 6 3 7. */
+static inline void n16_store_codes(void *p, n16 x)
+{
+    const __m256i low =
+        _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4, 8, 12,
+                         -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m128i order = _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+    __m256i a = _mm256_shuffle_epi8(x.lo, low), b = _mm256_shuffle_epi8(x.hi, low);
+    __m128i c = _mm_unpacklo_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    __m128i d = _mm_unpacklo_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+    _mm_storeu_si128((__m128i *)p, _mm_shuffle_epi8(_mm_unpacklo_epi64(c, d), order));
+}
+
+static inline n16 n16_and(n16 a, n16 b)
+{
+    return (n16){_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
+}
+
+static inline n16 n16_or(n16 a, n16 b)
+{
+    return (n16){_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
+}
+
+static inline n16 n16_add(n16 a, n16 b)
+{
+    return (n16){_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+
+static inline n16 n16_sub(n16 a, n16 b)
+{
+    return (n16){_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)};
+}
+
+static inline n16 n16_max(n16 a, n16 b)
+{
+    return (n16){_mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)};
+}
+
+static inline n16 n16_mul(n16 a, n16 b)
+{
+    return (n16){_mm256_mullo_epi32(a.lo, b.lo), _mm256_mullo_epi32(a.hi, b.hi)};
+}
+
+static inline n16 n16_shl(n16 x, unsigned n)
+{
+    __m128i count = _mm_cvtsi32_si128((int)n);
+    return (n16){_mm256_sll_epi32(x.lo, count), _mm256_sll_epi32(x.hi, count)};
+}
+
+static inline n16 n16_shr(n16 x, unsigned n)
+{
+    __m128i count = _mm_cvtsi32_si128((int)n);
+    return (n16){_mm256_srl_epi32(x.lo, count), _mm256_srl_epi32(x.hi, count)};
+}
+
+/* acc + the sum of the products of the two int16 halves of each lane. */
+static inline n16 n16_madd(n16 acc, n16 a, n16 b)
+{
+    return (n16){_mm256_add_epi32(acc.lo, _mm256_madd_epi16(a.lo, b.lo)),
+                 _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a.hi, b.hi))};
+}
+
+/* int8 lanes' bytes 0 and 2, and 1 and 3, as int16 halves. */
+static inline void n16_halves(n16 x, n16 *even, n16 *odd)
+{
+    *even = (n16){_mm256_srai_epi16(_mm256_slli_epi16(x.lo, 8), 8),
+                  _mm256_srai_epi16(_mm256_slli_epi16(x.hi, 8), 8)};
+    *odd = (n16){_mm256_srai_epi16(x.lo, 8), _mm256_srai_epi16(x.hi, 8)};
+}
+
+static inline int32_t n16_fold_add(n16 x)
+{
+    __m256i a = _mm256_add_epi32(x.lo, x.hi);
+    __m128i b = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    b = _mm_add_epi32(b, _mm_unpackhi_epi64(b, b));
+    return _mm_cvtsi128_si32(_mm_add_epi32(b, _mm_shuffle_epi32(b, 1)));
+}
+
+static inline int32_t n16_fold_max(n16 x)
+{
+    __m256i a = _mm256_max_epi32(x.lo, x.hi);
+    __m128i b = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    b = _mm_max_epi32(b, _mm_unpackhi_epi64(b, b));
+    return _mm_cvtsi128_si32(_mm_max_epi32(b, _mm_shuffle_epi32(b, 1)));
+}
+
+static inline v16 n16_float(n16 x)
+{
+    return (v16){_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)};
+}
+
+static inline n16 v16_round(v16 x) /* to the nearest integer, ties to even */
+{
+    return (n16){_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi)};
+}
+
+static inline n16 v16_bits(v16 x)
+{
+    return (n16){_mm256_castps_si256(x.lo), _mm256_castps_si256(x.hi)};
+}
+
+static inline v16 v16_of_bits(n16 x)
+{
+    return (v16){_mm256_castsi256_ps(x.lo), _mm256_castsi256_ps(x.hi)};
+}
+
+static inline v16 v16_of_f16(n16 x) /* f16 in the low half of each lane */
+{
+    const __m256i half = _mm256_set1_epi32(0xffff);
+    __m256i p = _mm256_packus_epi32(_mm256_and_si256(x.lo, half), _mm256_and_si256(x.hi, half));
+    p = _mm256_permute4x64_epi64(p, 0xd8);
+    return (v16){_mm256_cvtph_ps(_mm256_castsi256_si128(p)),
+                 _mm256_cvtph_ps(_mm256_extracti128_si256(p, 1))};
+}
+
+static inline v16 v16_load_f16(const uint16_t *p)
+{
+    return (v16){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
+}
+
 static inline void v16_prefetch(const void *p)
 {
     _mm_prefetch(p, _MM_HINT_T0);

@@ -223,6 +223,130 @@ static inline double d16_fold(d16 a)
     return _mm_cvtsd_f64(_mm_add_sd(z, _mm_unpackhi_pd(z, z)));
 }
 
+/* ---- 16 lanes of int32 ---- */
+
+typedef __m512i n16;
+
+static inline n16 n16_set1(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+
+static inline n16 n16_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+static inline void n16_store(void *p, n16 x)
+{
+    _mm512_storeu_si512(p, x);
+}
+
+static inline n16 n16_load_bytes(const uint8_t *p)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+}
+
+/* The low bytes of the lanes, each eight in the order 0 4 1 5 2 6 3 7. */
+static inline void n16_store_codes(void *p, n16 x)
+{
+    const __m128i order = _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+    _mm_storeu_si128((__m128i *)p, _mm_shuffle_epi8(_mm512_cvtepi32_epi8(x), order));
+}
+
+static inline n16 n16_and(n16 a, n16 b)
+{
+    return _mm512_and_si512(a, b);
+}
+
+static inline n16 n16_or(n16 a, n16 b)
+{
+    return _mm512_or_si512(a, b);
+}
+
+static inline n16 n16_add(n16 a, n16 b)
+{
+    return _mm512_add_epi32(a, b);
+}
+
+static inline n16 n16_sub(n16 a, n16 b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+
+static inline n16 n16_max(n16 a, n16 b)
+{
+    return _mm512_max_epi32(a, b);
+}
+
+static inline n16 n16_mul(n16 a, n16 b)
+{
+    return _mm512_mullo_epi32(a, b);
+}
+
+static inline n16 n16_shl(n16 x, unsigned n)
+{
+    return _mm512_sll_epi32(x, _mm_cvtsi32_si128((int)n));
+}
+
+static inline n16 n16_shr(n16 x, unsigned n)
+{
+    return _mm512_srl_epi32(x, _mm_cvtsi32_si128((int)n));
+}
+
+/* acc + the sum of the products of the two int16 halves of each lane. */
+static inline n16 n16_madd(n16 acc, n16 a, n16 b)
+{
+    return _mm512_add_epi32(acc, _mm512_madd_epi16(a, b));
+}
+
+/* int8 lanes' bytes 0 and 2, and 1 and 3, as int16 halves. */
+static inline void n16_halves(n16 x, n16 *even, n16 *odd)
+{
+    *even = _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8);
+    *odd = _mm512_srai_epi16(x, 8);
+}
+
+static inline int32_t n16_fold_add(n16 x)
+{
+    return _mm512_reduce_add_epi32(x);
+}
+
+static inline int32_t n16_fold_max(n16 x)
+{
+    return _mm512_reduce_max_epi32(x);
+}
+
+static inline v16 n16_float(n16 x)
+{
+    return _mm512_cvtepi32_ps(x);
+}
+
+static inline n16 v16_round(v16 x) /* to the nearest integer, ties to even */
+{
+    return _mm512_cvtps_epi32(x);
+}
+
+static inline n16 v16_bits(v16 x)
+{
+    return _mm512_castps_si512(x);
+}
+
+static inline v16 v16_of_bits(n16 x)
+{
+    return _mm512_castsi512_ps(x);
+}
+
+static inline v16 v16_of_f16(n16 x) /* f16 in the low half of each lane */
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
+}
+
+static inline v16 v16_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+
 static inline void v16_prefetch(const void *p)
 {
     _mm_prefetch(p, _MM_HINT_T0);

@@ -45,6 +45,10 @@ void avx2_gemm_swiglu_f32(void *out, size_t ldo, const void *a, size_t lda,
                           const struct weight *gate_up, int n, int m, int t0, int t1);
 void avx2_gemm_qkv_f32(const void *a, size_t lda, const struct weight *w, const struct qkv_rows *r,
                        int m, int head0, int head1);
+void avx2_quantize_bf16(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
+                        enum input_format f, int group);
+void avx2_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
+                       enum input_format f, int group);
 int avx2_argmax(const float *x, int n);
 void avx2_logsumexp(const float *x, int n, float *max, double *sum);
 void avx2_pack(void *dst, enum weight_format format, int n, int k, const void *src,
@@ -90,21 +94,38 @@ void avx512_gemm_swiglu_f32(void *out, size_t ldo, const void *a, size_t lda,
                             const struct weight *gate_up, int n, int m, int t0, int t1);
 void avx512_gemm_qkv_f32(const void *a, size_t lda, const struct weight *w,
                          const struct qkv_rows *r, int m, int head0, int head1);
+void avx512_quantize_bf16(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
+                          enum input_format f, int group);
+void avx512_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
+                         enum input_format f, int group);
 int avx512_argmax(const float *x, int n);
 void avx512_logsumexp(const float *x, int n, float *max, double *sum);
 void avx512_pack(void *dst, enum weight_format format, int n, int k, const void *src,
                  enum dtype src_type, size_t stride_row, size_t stride_col, int tile0, int tile1,
                  int tile_step, int tile_offset);
 
-/* bf16 activations; other weight formats are handed to the avx512 kernels. */
-void avx512bf16_gemm(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
-                     int tile0, int tile1);
-void avx512bf16_gemm_add(void *x, size_t ldx, const void *a, size_t lda, const struct weight *w,
+void avx512bf16_gemm_bf16(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
+                          int m, int tile0, int tile1);
+void avx512bf16_gemm_add_bf16(void *x, size_t ldx, const void *a, size_t lda,
+                              const struct weight *w, int m, int tile0, int tile1);
+void avx512bf16_gemm_swiglu_bf16(void *out, size_t ldo, const void *a, size_t lda,
+                                 const struct weight *gate_up, int n, int m, int t0, int t1);
+void avx512bf16_gemm_qkv_bf16(const void *a, size_t lda, const struct weight *w,
+                              const struct qkv_rows *r, int m, int head0, int head1);
+void avx512bf16_gemm_f32(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
                          int m, int tile0, int tile1);
-void avx512bf16_gemm_swiglu(void *out, size_t ldo, const void *a, size_t lda,
-                            const struct weight *gate_up, int n, int m, int t0, int t1);
-void avx512bf16_gemm_qkv(const void *a, size_t lda, const struct weight *w,
-                         const struct qkv_rows *r, int m, int head0, int head1);
+void avx512bf16_gemm_add_f32(void *x, size_t ldx, const void *a, size_t lda, const struct weight *w,
+                             int m, int tile0, int tile1);
+void avx512bf16_gemm_swiglu_f32(void *out, size_t ldo, const void *a, size_t lda,
+                                const struct weight *gate_up, int n, int m, int t0, int t1);
+void avx512bf16_gemm_qkv_f32(const void *a, size_t lda, const struct weight *w,
+                             const struct qkv_rows *r, int m, int head0, int head1);
+/* Panels (see struct fused) of quantized weights: int8 activations; bf16 or fp8 ones, which are
+ * rows of bf16 both. */
+void avx512bf16_sums(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
+                     int tile, int n_tiles, const void *next);
+void avx512bf16_chains(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
+                       int m, int tile, int n_tiles);
 void avx512bf16_attn_part(const struct attn_part *p);
 
 #endif

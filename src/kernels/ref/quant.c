@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reference of everything that has quantized weights or activations, element by element. */
+#include "kernels/ref/math.h"
+#include "kernels/ref/ref.h"
+
+static const uint8_t *tile_base(const struct weight *w, int tile)
+{
+    return (const uint8_t *)w->data + (size_t)tile * weight_tile_bytes(w);
+}
+
+static int place_of(int k) /* p(k) of kernels.h */
+{
+    return k % 4 * 2 + k % 8 / 4;
+}
+
+static float f8_value(int c, int bits, int low)
+{
+    int e = (c & 0x7f) >> bits, m = c & ((1 << bits) - 1);
+    float v = e == 0 ? (float)m * ref_from_bits((uint32_t)(low - bits + 127) << 23)
+                     : (float)(m + (1 << bits)) *
+                           ref_from_bits((uint32_t)(low + e - 1 - bits + 127) << 23);
+    return c & 0x80 ? -v : v;
+}
+
+/* v of kernels.h: the number that a code stands for, before its scale. */
+static float value_of(const struct weight *w, int tile, int r, int k)
+{
+    const uint8_t *t = tile_base(w, tile);
+    const int p = place_of(k);
+    if (w->format == WEIGHT_I4) {
+        const int byte = t[(size_t)k / 8 * 64 + (size_t)(r * 4 + p % 4)];
+        const size_t scales = (size_t)weight_groups(w) * TILE_N * dtype_size(w->scale_type),
+                     at = (scales + 63) / 64 * 64;
+        const uint8_t *zeros = t + (size_t)w->k * TILE_N / 2 + at;
+        return (float)((p < 4 ? byte & 15 : byte >> 4) -
+                       (w->has_zero ? zeros[k / w->group * TILE_N + r] : 8));
+    }
+    const int c = t[(size_t)k / 8 * 128 + (size_t)(p / 4 * 64 + r * 4 + p % 4)];
+    return w->format == WEIGHT_I8        ? (float)(c - 128)
+           : w->format == WEIGHT_F8_E4M3 ? f8_value(c, 3, -6)
+                                         : f8_value(c, 2, -14);
+}
+
+static float scale_of(const struct weight *w, int tile, int r, int group)
+{
+    const uint8_t *t =
+        tile_base(w, tile) + (size_t)w->k * TILE_N / (w->format == WEIGHT_I4 ? 2 : 1);
+    const size_t at = (size_t)group * TILE_N + (size_t)r;
+    return w->scale_type == DTYPE_F32   ? ((const float *)(const void *)t)[at]
+           : w->scale_type == DTYPE_F16 ? f16_to_f32(((const uint16_t *)(const void *)t)[at])
+                                        : bf16_to_f32(((const uint16_t *)(const void *)t)[at]);
+}
+
+static size_t padded(size_t n_bytes)
+{
+    return (n_bytes + 63) / 64 * 64;
+}
+
+/* Scale of a group in a row of quantize(). */
+static float input_scale(const struct weight *w, const uint8_t *a, int group)
+{
+    float s;
+    memcpy(&s, a + padded((size_t)w->k * (w->input == INPUT_I8 ? 1 : 2)) + 4 * (size_t)group, 4);
+    return s;
+}
+
+/* The chain or the exact sum of one group and one output. */
+static float group_sum(const struct weight *w, const uint8_t *a, enum act_type t, int tile, int r,
+                       int from, int to)
+{
+    int32_t sum = 0;
+    float acc = 0;
+    for (int k = from; k < to; k += 2) {
+        const float even = value_of(w, tile, r, k), odd = value_of(w, tile, r, k + 1);
+        if (w->input == INPUT_I8) {
+            const int8_t *codes = (const int8_t *)a + k / 8 * 8;
+            sum += (int32_t)even * codes[place_of(k)] + (int32_t)odd * codes[place_of(k + 1)];
+            continue;
+        }
+        const int32_t *order = w->order != NULL ? w->order[tile] : NULL;
+        const enum act_type type = w->input == INPUT_ACT ? t : ACT_BF16;
+        const float x = ref_load(a, (size_t)(order ? order[k] : k), type);
+        const float y = ref_load(a, (size_t)(order ? order[k + 1] : k + 1), type);
+        acc = ref_fma(x, even, ref_fma(y, odd, acc));
+    }
+    return w->input == INPUT_I8 ? (float)sum : acc;
+}
+
+void ref_quant_tile_row(float out[16], const void *a, enum act_type t, const struct weight *w,
+                        int tile)
+{
+    for (int r = 0; r < TILE_N; r++) {
+        out[r] = 0.0f;
+        for (int g = 0; g < weight_groups(w); g++) {
+            const int from = g * w->group, to = w->k - from < w->group ? w->k : from + w->group;
+            float s = scale_of(w, tile, r, g);
+            if (w->input != INPUT_ACT) {
+                s = ref_mul(s, input_scale(w, a, g));
+            }
+            out[r] = ref_fma(group_sum(w, a, t, tile, r, from, to), s, out[r]);
+        }
+    }
+}
+
+float ref_quant_element(const struct weight *w, int row, int k)
+{
+    return ref_mul(value_of(w, row / TILE_N, row % TILE_N, k),
+                   scale_of(w, row / TILE_N, row % TILE_N, k / w->group));
+}
+
+static float round_f8(float x, enum input_format f)
+{
+    const int bits = f == INPUT_E4M3 ? 3 : 2, low = f == INPUT_E4M3 ? -6 : -14;
+    const float max = f == INPUT_E4M3 ? 448.0f : 57344.0f, size = fabsf(x);
+    int e = (int)(ref_bits(size) >> 23) - 127;
+    e = e < low ? low : e;
+    const float magic = ref_from_bits((uint32_t)(e + 23 - bits + 127) << 23);
+    const float y = ref_sub(ref_add(size, magic), magic);
+    return copysignf(y > max ? max : y, x);
+}
+
+static void quantize_group(uint8_t *out, const void *x, size_t at, enum act_type t, int k, int from,
+                           int to, enum input_format f, int group)
+{
+    const float limit = f == INPUT_I8 ? 127.0f : f == INPUT_E4M3 ? 448.0f : 57344.0f;
+    uint32_t amax = 0;
+    for (int i = from; i < to; i++) {
+        const uint32_t size = ref_bits(ref_load(x, at + (size_t)i, t)) & 0x7fffffffu;
+        amax = size > amax ? size : amax;
+    }
+    const int finite = amax < 0x7f800000u;
+    float high = ref_from_bits(amax), scale;
+    if (f != INPUT_I8 && group < k) {
+        scale = ref_div(high > 1e-4f ? high : 1e-4f, limit);
+    } else {
+        scale = ref_div(high, limit);
+        scale = scale > 1e-12f ? scale : 1e-12f;
+    }
+    scale = finite ? scale : NAN;
+    int32_t sum = 0;
+    for (int i = from; i < to; i++) {
+        const float v = finite ? ref_div(ref_load(x, at + (size_t)i, t), scale) : 0.0f;
+        if (f == INPUT_I8) {
+            const int8_t code = (int8_t)rintf(v);
+            out[i / 8 * 8 + place_of(i)] = (uint8_t)code;
+            sum += code;
+        } else {
+            const uint16_t h = f32_to_bf16(round_f8(v, f));
+            memcpy(out + 2 * (size_t)i, &h, 2);
+        }
+    }
+    const size_t groups = group >= k ? 1 : ((size_t)k + (size_t)group - 1) / (size_t)group;
+    uint8_t *scales = out + padded((size_t)k * (f == INPUT_I8 ? 1 : 2));
+    memcpy(scales + 4 * (size_t)(from / group), &scale, 4);
+    if (f == INPUT_I8) {
+        memcpy(scales + padded(4 * groups) + 4 * (size_t)(from / group), &sum, 4);
+    }
+}
+
+static void quantize(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
+                     enum input_format f, int group, enum act_type t)
+{
+    for (int i = 0; i < m; i++) {
+        uint8_t *row = (uint8_t *)out + (size_t)i * ldo;
+        memset(row, 0, input_row_bytes(f, k, group));
+        for (int from = 0; from < k; from += group) {
+            const int to = k - from < group ? k : from + group;
+            quantize_group(row, x, (size_t)i * ldx, t, k, from, to, f, group);
+            if (to == k) {
+                break;
+            }
+        }
+    }
+}
+
+void ref_quantize_bf16(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
+                       enum input_format f, int group)
+{
+    quantize(out, ldo, x, ldx, m, k, f, group, ACT_BF16);
+}
+
+void ref_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
+                      enum input_format f, int group)
+{
+    quantize(out, ldo, x, ldx, m, k, f, group, ACT_F32);
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of quantized weights and int8 activations with VPDPBUSD: unsigned codes times signed
+ * ones, four columns an instruction, exact in int32. The zero point is taken off through the sum of
+ * a row's codes, which is where the sums start: -zero * sum.
+ *
+ * The shape is that of the bf16 kernels: 6 rows x 4 tiles of named accumulators; few rows stream
+ * the four tiles once, more rows pass over blocks of columns that stay in the L1 cache. A group
+ * ends inside a block, and its sums are scaled into c at once; with one scale per row, sums wait in
+ * c as bits of int32. */
+#include "kernels/x86/avx512_v16.h"
+
+#include "kernels/lanes/quant.h"
+#include "kernels/x86/x86.h"
+
+#define MAX_ROWS    6
+#define BLOCK_LINES 128
+#define SHORT_LINES 64 /* block of few rows, where this block and the next share the L1 cache */
+#define FEW_ROWS    36
+#define AHEAD_LINES 16 /* prefetch distance of the streaming loop, in lines of each tile */
+
+struct sums_args {
+    float *c;
+    size_t ldc, col[PANEL_TILES];
+    const uint8_t *a; /* at the first column of this call */
+    size_t lda;
+    const uint8_t *b[PANEL_TILES];
+    const uint8_t *ahead[PANEL_TILES]; /* lines to prefetch, ahead_step bytes per line */
+    size_t ahead_step;
+    int n_lines, group_lines; /* of this call; group_lines divides all but the last group */
+    int group;                /* of the first column */
+    int is_first, is_last;    /* of that group: its sums begin here, and end here */
+    const uint8_t *row;       /* start of the first row */
+    const struct lanes_quant *q;
+    size_t tile[PANEL_TILES]; /* tile of each column of accumulators: a missing one is tile 0 */
+};
+
+static inline __m512i dot(__m512i sum, __m512i w, const uint8_t *a)
+{
+    int32_t v;
+    memcpy(&v, a, sizeof v);
+    return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(v));
+}
+
+static inline int32_t int_at(const uint8_t *p)
+{
+    int32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline __m512i start(__m512i zero, int32_t sum)
+{
+    return _mm512_mullo_epi32(zero, _mm512_set1_epi32(-sum));
+}
+
+static inline __attribute__((always_inline)) void
+micro(const int n_rows, const int n_ahead, const enum weight_format f, const struct sums_args *s)
+{
+    float *const c = s->c;
+    const size_t ldc = s->ldc, lda = s->lda, step = s->ahead_step;
+    const size_t k0 = s->col[0], k1 = s->col[1], k2 = s->col[2], k3 = s->col[3];
+    const uint8_t *b0 = s->b[0], *b1 = s->b[1], *b2 = s->b[2], *b3 = s->b[3];
+    const uint8_t *p0 = s->ahead[0], *p1 = s->ahead[1], *p2 = s->ahead[2], *p3 = s->ahead[3];
+    const uint8_t *a0 = s->a, *a1 = a0 + lda, *a2 = a1 + lda, *a3 = a2 + lda, *a4 = a3 + lda,
+                  *a5 = a4 + lda;
+    const __m512i low = _mm512_set1_epi8(15);
+    const size_t a_line = f == WEIGHT_I4 ? 8 : 4;
+    __m512i c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
+    __m512i c30, c31, c32, c33, c40, c41, c42, c43, c50, c51, c52, c53;
+
+#define EACH_ROW(DO)                                                                               \
+    DO(0, c00, c01, c02, c03, a0)                                                                  \
+    if (n_rows > 1) {                                                                              \
+        DO(1, c10, c11, c12, c13, a1)                                                              \
+    }                                                                                              \
+    if (n_rows > 2) {                                                                              \
+        DO(2, c20, c21, c22, c23, a2)                                                              \
+    }                                                                                              \
+    if (n_rows > 3) {                                                                              \
+        DO(3, c30, c31, c32, c33, a3)                                                              \
+    }                                                                                              \
+    if (n_rows > 4) {                                                                              \
+        DO(4, c40, c41, c42, c43, a4)                                                              \
+    }                                                                                              \
+    if (n_rows > 5) {                                                                              \
+        DO(5, c50, c51, c52, c53, a5)                                                              \
+    }
+#define START(row_, x0, x1, x2, x3, a)                                                             \
+    {                                                                                              \
+        const int32_t n_ = int_at(s->row + row_ * lda + s->q->sums_at + 4 * (size_t)group);        \
+        if (s->q->w->has_zero) {                                                                   \
+            x0 = start(z0, n_);                                                                    \
+            x1 = start(z1, n_);                                                                    \
+            x2 = start(z2, n_);                                                                    \
+            x3 = start(z3, n_);                                                                    \
+        } else {                                                                                   \
+            x0 = x1 = x2 = x3 = _mm512_set1_epi32(n_ * (f == WEIGHT_I4 ? -8 : -128));              \
+        }                                                                                          \
+    }
+#define LOAD(row_, x0, x1, x2, x3, a)                                                              \
+    x0 = _mm512_loadu_si512(c + row_ * ldc + k0);                                                  \
+    x1 = _mm512_loadu_si512(c + row_ * ldc + k1);                                                  \
+    x2 = _mm512_loadu_si512(c + row_ * ldc + k2);                                                  \
+    x3 = _mm512_loadu_si512(c + row_ * ldc + k3);
+#define STORE(row_, x0, x1, x2, x3, a)                                                             \
+    _mm512_storeu_si512(c + row_ * ldc + k0, x0);                                                  \
+    _mm512_storeu_si512(c + row_ * ldc + k1, x1);                                                  \
+    _mm512_storeu_si512(c + row_ * ldc + k2, x2);                                                  \
+    _mm512_storeu_si512(c + row_ * ldc + k3, x3);
+#define STEP(row_, x0, x1, x2, x3, a)                                                              \
+    x0 = dot(x0, w0, a + at);                                                                      \
+    x1 = dot(x1, w1, a + at);                                                                      \
+    x2 = dot(x2, w2, a + at);                                                                      \
+    x3 = dot(x3, w3, a + at);
+#define SCALED(x, s_, k_)                                                                          \
+    _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), _mm512_mul_ps(s_, sa_),                                 \
+                    group == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(to_ + k_))
+/* All loads come before the stores, because a missing tile's place is tile 0's. */
+#define SCALE(row_, x0, x1, x2, x3, a)                                                             \
+    {                                                                                              \
+        const v16 sa_ = v16_set1(lanes_input_scale(s->q, s->row + row_ * lda, group));             \
+        float *const to_ = c + row_ * ldc;                                                         \
+        const v16 y0_ = SCALED(x0, s0, k0), y1_ = SCALED(x1, s1, k1);                              \
+        const v16 y2_ = SCALED(x2, s2, k2), y3_ = SCALED(x3, s3, k3);                              \
+        _mm512_storeu_ps(to_ + k0, y0_);                                                           \
+        _mm512_storeu_ps(to_ + k1, y1_);                                                           \
+        _mm512_storeu_ps(to_ + k2, y2_);                                                           \
+        _mm512_storeu_ps(to_ + k3, y3_);                                                           \
+    }
+
+    for (int line = 0, group = s->group; line < s->n_lines; group++) {
+        const int left = s->n_lines - line, n = left < s->group_lines ? left : s->group_lines;
+        if (s->is_first) {
+            __m512i z0 = low, z1 = low, z2 = low, z3 = low; /* unused without zeros */
+            if (f == WEIGHT_I4 && s->q->w->has_zero) {
+                z0 = lanes_quant_zero(s->q, (int)s->tile[0], group);
+                z1 = lanes_quant_zero(s->q, (int)s->tile[1], group);
+                z2 = lanes_quant_zero(s->q, (int)s->tile[2], group);
+                z3 = lanes_quant_zero(s->q, (int)s->tile[3], group);
+            }
+            EACH_ROW(START)
+        } else {
+            EACH_ROW(LOAD)
+        }
+        for (int end = line + n; line < end; line++) {
+            const size_t j = (size_t)line, ahead = step * j & ~(size_t)63;
+            size_t at = a_line * j;
+            __m512i w0 = _mm512_load_si512(b0 + 64 * j), w1 = _mm512_load_si512(b1 + 64 * j);
+            __m512i w2 = _mm512_load_si512(b2 + 64 * j), w3 = _mm512_load_si512(b3 + 64 * j);
+            if (n_ahead > 0) {
+                _mm_prefetch(p0 + ahead, _MM_HINT_T0);
+            }
+            if (n_ahead > 1) {
+                _mm_prefetch(p1 + ahead, _MM_HINT_T0);
+                _mm_prefetch(p2 + ahead, _MM_HINT_T0);
+                _mm_prefetch(p3 + ahead, _MM_HINT_T0);
+            }
+            if (f == WEIGHT_I8) {
+                EACH_ROW(STEP)
+                continue;
+            }
+            w0 = _mm512_and_si512(w0, low);
+            w1 = _mm512_and_si512(w1, low);
+            w2 = _mm512_and_si512(w2, low);
+            w3 = _mm512_and_si512(w3, low);
+            EACH_ROW(STEP)
+            at += 4;
+            w0 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b0 + 64 * j), 4), low);
+            w1 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b1 + 64 * j), 4), low);
+            w2 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b2 + 64 * j), 4), low);
+            w3 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b3 + 64 * j), 4), low);
+            EACH_ROW(STEP)
+        }
+        if (s->is_last) {
+            const v16 s0 = lanes_quant_scale(s->q, (int)s->tile[0], group);
+            const v16 s1 = lanes_quant_scale(s->q, (int)s->tile[1], group);
+            const v16 s2 = lanes_quant_scale(s->q, (int)s->tile[2], group);
+            const v16 s3 = lanes_quant_scale(s->q, (int)s->tile[3], group);
+            EACH_ROW(SCALE)
+        } else {
+            EACH_ROW(STORE)
+        }
+    }
+#undef EACH_ROW
+#undef START
+#undef LOAD
+#undef STORE
+#undef STEP
+#undef SCALED
+#undef SCALE
+}
+
+/* One function per row count, because the accumulators must be known to the compiler. */
+#define ROW_COUNTS(name, n_ahead, f)                                                               \
+    static __attribute__((noinline)) void name(int n_rows, const struct sums_args *s)              \
+    {                                                                                              \
+        switch (n_rows) {                                                                          \
+        case 1:                                                                                    \
+            micro(1, n_ahead, f, s);                                                               \
+            break;                                                                                 \
+        case 2:                                                                                    \
+            micro(2, n_ahead, f, s);                                                               \
+            break;                                                                                 \
+        case 3:                                                                                    \
+            micro(3, n_ahead, f, s);                                                               \
+            break;                                                                                 \
+        case 4:                                                                                    \
+            micro(4, n_ahead, f, s);                                                               \
+            break;                                                                                 \
+        case 5:                                                                                    \
+            micro(5, n_ahead, f, s);                                                               \
+            break;                                                                                 \
+        default:                                                                                   \
+            micro(6, n_ahead, f, s);                                                               \
+            break;                                                                                 \
+        }                                                                                          \
+    }
+ROW_COUNTS(micro_i8_ahead4, 4, WEIGHT_I8)
+ROW_COUNTS(micro_i8_ahead1, 1, WEIGHT_I8)
+ROW_COUNTS(micro_i4_ahead4, 4, WEIGHT_I4)
+ROW_COUNTS(micro_i4_ahead1, 1, WEIGHT_I4)
+
+static void run(const struct sums_args *s, int rows, int n_ahead)
+{
+    if (s->q->w->format == WEIGHT_I4) {
+        if (n_ahead == 4) {
+            micro_i4_ahead4(rows, s);
+        } else {
+            micro_i4_ahead1(rows, s);
+        }
+    } else if (n_ahead == 4) {
+        micro_i8_ahead4(rows, s);
+    } else {
+        micro_i8_ahead1(rows, s);
+    }
+}
+
+/* Columns of a line. */
+static int line_columns(const struct lanes_quant *q)
+{
+    return q->w->format == WEIGHT_I4 ? 8 : 4;
+}
+
+/* Moves to the lines from `line` on, of `total`. */
+static void place(struct sums_args *s, const uint8_t *const b[PANEL_TILES], int line, int n_lines,
+                  int total)
+{
+    const int is_one = s->q->n_groups == 1;
+    for (int t = 0; t < PANEL_TILES; t++) {
+        s->b[t] = b[t] + (size_t)line * 64;
+    }
+    s->a = s->row + (size_t)line * (size_t)line_columns(s->q);
+    s->n_lines = n_lines;
+    s->group = is_one ? 0 : line / s->group_lines;
+    s->is_first = !is_one || line == 0;
+    s->is_last = !is_one || line + n_lines == total;
+}
+
+/* At most MAX_ROWS rows: one pass, each stream prefetching itself and, at its end, the next
+ * panel's. */
+static void stream(struct sums_args *s, int m, const uint8_t *const b[PANEL_TILES], int total,
+                   const uint8_t *next)
+{
+    int tail = AHEAD_LINES;
+    if (s->q->n_groups > 1) { /* the cut is between groups */
+        tail = (total - 1) / s->group_lines * s->group_lines;
+        while (total - tail < AHEAD_LINES && tail > 0) {
+            tail -= s->group_lines;
+        }
+        tail = total - tail;
+    }
+    tail = tail < total ? tail : total;
+    s->ahead_step = 64;
+    if (total > tail) {
+        for (int t = 0; t < PANEL_TILES; t++) {
+            s->ahead[t] = b[t] + (size_t)AHEAD_LINES * 64;
+        }
+        place(s, b, 0, total - tail, total);
+        run(s, m, 4);
+    }
+    for (int t = 0; t < PANEL_TILES; t++) {
+        s->ahead[t] = next ? next + s->tile[t] * s->q->tile_bytes : b[t];
+    }
+    place(s, b, total - tail, tail, total);
+    run(s, m, 4);
+}
+
+/* Rows of the next group of rows, which the hardware can't guess: short runs, far apart. */
+static void fetch_rows(const uint8_t *a, size_t lda, int n_rows, size_t n_bytes)
+{
+    for (int i = 0; i < n_rows; i++) {
+        for (size_t k = 0; k < n_bytes; k += 64) {
+            _mm_prefetch((const char *)(a + (size_t)i * lda + k), _MM_HINT_T0);
+        }
+    }
+}
+
+static void blocks(struct sums_args *s, int m, const uint8_t *const b[PANEL_TILES], int total,
+                   const void *a, float *c, const uint8_t *next)
+{
+    const int n_groups = (m + MAX_ROWS - 1) / MAX_ROWS;
+    const int block = m <= FEW_ROWS ? SHORT_LINES : BLOCK_LINES;
+    for (int line = 0; line < total; line += block) {
+        const int n = total - line < block ? total - line : block;
+        for (int g = 0; g < n_groups; g++) {
+            const int row = (int)((int64_t)m * g / n_groups),
+                      rows = (int)((int64_t)m * (g + 1) / n_groups) - row;
+            s->c = c + (size_t)row * s->ldc;
+            s->row = (const uint8_t *)a + (size_t)row * s->lda;
+            place(s, b, line, n, total);
+            if (g + 1 < n_groups) {
+                fetch_rows(s->a + (size_t)rows * s->lda, s->lda, rows,
+                           (size_t)(n * line_columns(s->q)));
+            }
+            /* the groups share the prefetching of the next block: tile g % 4, part g / 4 */
+            const int t = g % PANEL_TILES, n_parts = (n_groups - t + PANEL_TILES - 1) / PANEL_TILES;
+            const size_t first = (size_t)(n * (g / PANEL_TILES) / n_parts) * 64;
+            for (int i = 0; i < PANEL_TILES; i++) {
+                s->ahead[i] = line + n < total ? s->b[i] + (size_t)n * 64
+                              : next           ? next + s->tile[i] * s->q->tile_bytes
+                                               : s->b[i];
+            }
+            if (n_groups < PANEL_TILES) {
+                s->ahead_step = (64 + (size_t)n_groups - 1) / (size_t)n_groups;
+                for (int i = 0; i < PANEL_TILES; i++) {
+                    s->ahead[i] += (size_t)(n * g / n_groups) * 64;
+                }
+                run(s, rows, 4);
+            } else {
+                s->ahead_step = (64 + (size_t)n_parts - 1) / (size_t)n_parts;
+                s->ahead[0] = s->ahead[t] + first;
+                run(s, rows, 1);
+            }
+        }
+    }
+}
+
+void avx512bf16_sums(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
+                     int tile, int n_tiles, const void *next)
+{
+    const struct lanes_quant q = lanes_quant_of(w, tile);
+    struct sums_args s = {.c = c, .ldc = ldc, .lda = lda, .row = a, .q = &q};
+    const uint8_t *b[PANEL_TILES];
+    const int total = w->k / line_columns(&q);
+    s.group_lines = q.n_groups == 1 ? total : q.group / line_columns(&q);
+    for (int t = 0; t < PANEL_TILES; t++) {
+        s.tile[t] = t < n_tiles ? (size_t)t : 0;
+        s.col[t] = s.tile[t] * TILE_N;
+        b[t] = q.codes + s.tile[t] * q.tile_bytes;
+    }
+    if (m <= MAX_ROWS) {
+        stream(&s, m, b, total, next);
+    } else {
+        blocks(&s, m, b, total, a, c, next);
+    }
+}

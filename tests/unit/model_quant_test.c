@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* quantization_config: what is understood, what is refused and in which words; and decoders of
+ * quantized matrices against the dequantized values of another implementation (codecs of the shared
+ * folder), bit for bit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "base/json.h"
+#include "model/quant.h"
+#include "model/safetensors.h"
+#include "model_rig.h"
+
+/* ---- configurations ---- */
+
+static int read_config(struct quant_config *q, const char *text, struct err *e)
+{
+    struct json *doc = NULL;
+    if (json_parse(&doc, text, strlen(text), JSON_DEPTH_DEFAULT, e) < 0) {
+        fail_msg("%s: %s", text, e->text);
+    }
+    int rc = quant_config_read(q, doc, "dir/config.json", "quantization_config", e);
+    json_free(doc);
+    return rc;
+}
+
+static struct quant_config good(const char *text)
+{
+    struct quant_config q;
+    struct err e = {0};
+    if (read_config(&q, text, &e) < 0) {
+        fail_msg("%s: %s", text, e.text);
+    }
+    return q;
+}
+
+/* The line must name the file, the key and what was found. */
+static void refused(const char *text, const char *key, const char *found)
+{
+    struct quant_config q;
+    struct err e = {0};
+    int rc = read_config(&q, text, &e);
+    if (rc >= 0 || strstr(e.text, "dir/config.json") == NULL || strstr(e.text, key) == NULL ||
+        strstr(e.text, found) == NULL) {
+        fail_msg("%s: %d \"%s\", expected \"%s\" and \"%s\"", text, rc, e.text, key, found);
+    }
+}
+
+#define AWQ  "\"quant_method\":\"awq\",\"bits\":4,\"group_size\":128,\"zero_point\":true"
+#define GPTQ "\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":128,\"sym\":true"
+#define CT(format, weights, acts)                                                                  \
+    "{\"quant_method\":\"compressed-tensors\",\"format\":\"" format                                \
+    "\",\"ignore\":[\"lm_head\",\"re:.*mlp.gate$\"],\"config_groups\":{\"group_0\":{\"targets\":[" \
+    "\"Linear\"],\"weights\":{" weights "},\"input_activations\":" acts "}}}"
+#define W4 "\"num_bits\":4,\"type\":\"int\",\"strategy\":\"group\",\"group_size\":64"
+#define W8 "\"num_bits\":8,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"channel\""
+#define F8 "\"num_bits\":8,\"type\":\"float\",\"symmetric\":true,\"strategy\":\"channel\""
+#define A8 "{\"num_bits\":8,\"type\":\"int\",\"strategy\":\"token\",\"dynamic\":true}"
+#define Q  "model.layers.0.self_attn.q_proj"
+
+static void awq_layers_have_groups_and_zero_points(void **state)
+{
+    (void)state;
+    struct quant_config q =
+        good("{" AWQ ",\"version\":\"GEMM\",\"modules_to_not_convert\":[\"v_proj\"]}");
+    const struct quant_scheme *s = quant_config_for(&q, Q);
+    assert_non_null(s);
+    assert_int_equal(s->layout, QUANT_AWQ_GEMM);
+    assert_int_equal(s->group, 128);
+    assert_null(quant_config_for(&q, "model.layers.7.self_attn.v_proj"));
+    assert_null(quant_config_for(&q, "lm_head"));
+    quant_config_fini(&q);
+}
+
+static void gptq_zero_points_are_one_less_in_the_first_version_only(void **state)
+{
+    (void)state;
+    struct quant_config q = good("{" GPTQ "}");
+    assert_int_equal(quant_config_for(&q, Q)->zero_offset, 1);
+    assert_false(quant_config_for(&q, Q)->ordered);
+    quant_config_fini(&q);
+    q = good("{" GPTQ ",\"desc_act\":true,\"checkpoint_format\":\"gptq_v2\",\"lm_head\":true}");
+    assert_int_equal(quant_config_for(&q, Q)->zero_offset, 0);
+    assert_true(quant_config_for(&q, Q)->ordered);
+    assert_non_null(quant_config_for(&q, "lm_head"));
+    quant_config_fini(&q);
+}
+
+static void compressed_tensors_are_told_apart_by_format_and_type(void **state)
+{
+    (void)state;
+    struct quant_config q = good(CT("pack-quantized", W4 ",\"symmetric\":false", "null"));
+    const struct quant_scheme *s = quant_config_for(&q, Q);
+    assert_int_equal(s->layout, QUANT_CT_PACKED);
+    assert_int_equal(s->group, 64);
+    assert_int_equal(s->act, QUANT_ACT_16);
+    assert_false(s->symmetric);
+    assert_null(quant_config_for(&q, "lm_head"));
+    assert_null(quant_config_for(&q, "model.layers.3.mlp.gate"));
+    assert_non_null(quant_config_for(&q, "model.layers.3.mlp.gate_proj"));
+    quant_config_fini(&q);
+    q = good(CT("int-quantized", W8, A8));
+    assert_int_equal(quant_config_for(&q, Q)->layout, QUANT_CT_INT8);
+    assert_int_equal(quant_config_for(&q, Q)->act, QUANT_ACT_INT8);
+    quant_config_fini(&q);
+    q = good(CT("naive-quantized", F8, "null"));
+    assert_int_equal(quant_config_for(&q, Q)->layout, QUANT_CT_FP8);
+    quant_config_fini(&q);
+}
+
+static void a_layer_named_by_a_group_leaves_the_group_of_all(void **state)
+{
+    (void)state;
+    struct quant_config q =
+        good("{\"quant_method\":\"compressed-tensors\",\"format\":\"mixed-precision\","
+             "\"config_groups\":{\"a\":{\"targets\":[\"Linear\"],\"format\":\"int-quantized\","
+             "\"weights\":{" W8 "}},\"b\":{\"targets\":[\"re:.*down_proj\"],"
+             "\"format\":\"pack-quantized\",\"weights\":{" W4 "}}}}");
+    assert_int_equal(quant_config_for(&q, Q)->layout, QUANT_CT_INT8);
+    assert_int_equal(quant_config_for(&q, "model.layers.9.mlp.down_proj")->layout, QUANT_CT_PACKED);
+    quant_config_fini(&q);
+}
+
+static void fastdeploy_names_quantize_while_loading(void **state)
+{
+    (void)state;
+    struct quant_config q = good("{\"quantization\":\"wint8\"}");
+    assert_int_equal(q.method, QUANT_WINT8);
+    assert_null(quant_config_for(&q, Q));
+    quant_config_fini(&q);
+    q = good("{\"quantization\":\"mix_quant\",\"dense_quant_type\":\"block_wise_fp8\"}");
+    assert_int_equal(q.method, QUANT_BLOCK_FP8);
+    quant_config_fini(&q);
+}
+
+static void what_is_not_understood_is_refused_by_key_and_value(void **state)
+{
+    (void)state;
+    refused("{\"quant_method\":\"bitsandbytes\"}", "quant_method", "bitsandbytes");
+    refused("{\"bits\":4}", "quant_method", "null");
+    refused("{\"quant_method\":\"awq\",\"bits\":3,\"group_size\":128}", "bits", "3");
+    refused("{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":48}", "group_size", "48");
+    refused("{\"quant_method\":\"awq\",\"bits\":4}", "group_size", "null");
+    refused("{" AWQ ",\"version\":\"gemv\"}", "version", "gemv");
+    refused("{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":128,\"zero_point\":false}",
+            "zero_point", "false");
+    refused("{" AWQ ",\"modules_to_not_convert\":\"lm_head\"}", "modules_to_not_convert",
+            "lm_head");
+    refused("{" AWQ ",\"rotation\":\"hadamard\"}", "rotation", "hadamard");
+    refused("{" GPTQ ",\"checkpoint_format\":\"marlin\"}", "checkpoint_format", "marlin");
+    refused("{" GPTQ ",\"dynamic\":{\"-:.*down.*\":{}}}", "dynamic", "down");
+    refused("{" GPTQ ",\"desc_act\":1}", "desc_act", "1");
+    refused("{\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":128}", "bits", "8");
+    refused(CT("nvfp4-pack-quantized", W4, "null"), "format", "nvfp4-pack-quantized");
+    refused(CT("pack-quantized", W8, "null"), "group_0.weights.num_bits", "8");
+    refused(CT("float-quantized", W8, "null"), "group_0.weights.type", "int");
+    refused(CT("int-quantized", W8 ",\"group_size\":64", "null"), "group_size", "64");
+    refused(CT("int-quantized", W8, "{\"num_bits\":8,\"type\":\"int\",\"dynamic\":false}"),
+            "group_0.input_activations.dynamic", "false");
+    refused(CT("int-quantized", W8, "{\"num_bits\":4,\"type\":\"int\",\"dynamic\":true}"),
+            "input_activations.num_bits", "4");
+    refused("{\"quant_method\":\"compressed-tensors\",\"format\":\"int-quantized\"}",
+            "config_groups", "null");
+    refused("{\"quant_method\":\"fp8\",\"weight_block_size\":[64,128]}", "weight_block_size",
+            "[64,128]");
+    refused("{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\"}", "activation_scheme",
+            "static");
+    refused("{\"quant_method\":\"fp8\",\"fmt\":\"e5m2\"}", "fmt", "e5m2");
+    refused("{\"quantization\":\"wint2\"}", "quantization", "wint2");
+    refused("{\"quantization\":\"wint8\",\"is_quantized\":true}", "is_quantized", "true");
+}
+
+static void the_flag_agrees_with_the_file_or_is_refused(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct quant_config q = good("{" AWQ "}");
+    assert_int_equal(quant_config_select(&q, "auto", "dir", &e), 0);
+    assert_int_equal(quant_config_select(&q, NULL, "dir", &e), 0);
+    assert_int_equal(quant_config_select(&q, "AWQ", "dir", &e), 0);
+    assert_true(quant_config_select(&q, "gptq", "dir", &e) < 0);
+    assert_non_null(strstr(e.text, "--quantization: dir: expected awq"));
+    assert_true(quant_config_select(&q, "int8", "dir", &e) < 0);
+    quant_config_fini(&q);
+    memset(&q, 0, sizeof q);
+    assert_int_equal(quant_config_select(&q, "int8", "dir", &e), 0);
+    assert_int_equal(q.method, QUANT_WINT8);
+    memset(&q, 0, sizeof q);
+    assert_true(quant_config_select(&q, "awq", "dir", &e) < 0);
+}
+
+/* ---- codecs ---- */
+
+static struct safetensors *codecs;
+
+static struct tensor find(const char *name)
+{
+    const struct safetensors_tensor *from = safetensors_find(codecs, name);
+    assert_non_null(from);
+    struct tensor t = {.file = "codecs",
+                       .name = from->name,
+                       .type = (enum tensor_type)from->dtype,
+                       .n_dims = from->n_dims,
+                       .data = safetensors_data(codecs, from),
+                       .n_bytes = from->end - from->begin};
+    memcpy(t.shape, from->shape, sizeof t.shape);
+    return t;
+}
+
+static float fp8_value(uint8_t c)
+{
+    int exponent = c >> 3 & 15, mantissa = c & 7;
+    float v = exponent == 0 ? (float)mantissa * 0x1p-9f
+                            : (float)(8 + mantissa) * (float)(1 << exponent) * 0x1p-10f;
+    return c & 0x80 ? -v : v;
+}
+
+/* Reads all rows as a packed matrix would get them and compares code by code with CASE.expected
+ * [rows, cols]. */
+static void check_codec(const struct quant_matrix *m, const char *expected_name)
+{
+    struct tensor expected = find(expected_name);
+    struct weight w = {.n = m->rows, .k = m->cols};
+    assert_true(quant_fit(&w, m, 1));
+    assert_null(weight_unsupported(&w));
+    int groups = weight_groups(&w);
+    uint8_t *codes = malloc(16 * (size_t)m->cols), *zeros = malloc(16 * (size_t)groups);
+    float *scales = malloc(16 * (size_t)groups * sizeof *scales);
+    struct err e = {0};
+    for (int row = 0; row < m->rows; row += 16) {
+        int n = m->rows - row < 16 ? m->rows - row : 16;
+        if (quant_read_rows(m, &w, row, n, codes, scales, zeros, &e) < 0) {
+            fail_msg("%s", e.text);
+        }
+        for (int r = 0; r < n; r++) {
+            for (int j = 0; j < m->cols; j++) {
+                uint8_t c = codes[r * m->cols + j];
+                int g = r * groups + j / w.group;
+                float v = w.format == WEIGHT_F8_E4M3 ? fp8_value(c)
+                          : w.format == WEIGHT_I8    ? (float)(c - 128)
+                          : w.has_zero               ? (float)(c - zeros[g])
+                                                     : (float)(c - 8);
+                int col = m->order != NULL ? m->order[j] : j;
+                float want =
+                    tensor_float(&expected, (size_t)(row + r) * (size_t)m->cols + (size_t)col);
+                if (scales[g] * v != want) {
+                    fail_msg("%s: row %d, column %d: %a, expected %a", expected_name, row + r, col,
+                             (double)(scales[g] * v), (double)want);
+                }
+            }
+        }
+    }
+    free(codes);
+    free(zeros);
+    free(scales);
+}
+
+#define NEED_CODECS                                                                                \
+    if (codecs == NULL) {                                                                          \
+        print_message("SKIPPED: no codecs fixture\n");                                             \
+        skip();                                                                                    \
+    }
+
+static void awq_words_decode_to_the_expected_values(void **state)
+{
+    (void)state;
+    NEED_CODECS
+    struct tensor q = find("awq.qweight"), z = find("awq.qzeros"), s = find("awq.scales");
+    struct quant_matrix m = {.layout = QUANT_AWQ_GEMM,
+                             .rows = 48,
+                             .cols = 96,
+                             .group = 32,
+                             .format = WEIGHT_I4,
+                             .scale_type = DTYPE_F16,
+                             .codes = &q,
+                             .zeros = &z,
+                             .scales = &s};
+    check_codec(&m, "awq.expected");
+}
+
+static void gptq_words_in_act_order_decode_to_the_expected_values(void **state)
+{
+    (void)state;
+    NEED_CODECS
+    for (int v1 = 0; v1 < 2; v1++) {
+        const char *names[2][5] = {{"gptq_v2.qweight", "gptq_v2.qzeros", "gptq_v2.scales",
+                                    "gptq_v2.g_idx", "gptq_v2.expected"},
+                                   {"gptq_v1.qweight", "gptq_v1.qzeros", "gptq_v1.scales",
+                                    "gptq_v1.g_idx", "gptq_v1.expected"}};
+        struct tensor q = find(names[v1][0]), z = find(names[v1][1]), s = find(names[v1][2]),
+                      g = find(names[v1][3]);
+        int32_t order[96];
+        int n = 0;
+        for (int group = 0; group < 3; group++) {
+            for (int k = 0; k < 96; k++) {
+                if (((const int32_t *)g.data)[k] == group) {
+                    order[n++] = k;
+                }
+            }
+        }
+        struct quant_matrix m = {.layout = QUANT_GPTQ_ROWS,
+                                 .rows = 48,
+                                 .cols = 96,
+                                 .group = 32,
+                                 .format = WEIGHT_I4,
+                                 .scale_type = DTYPE_F16,
+                                 .codes = &q,
+                                 .zeros = &z,
+                                 .scales = &s,
+                                 .order = order,
+                                 .zero_offset = v1};
+        check_codec(&m, names[v1][4]);
+    }
+}
+
+static void compressed_words_with_zero_points_decode_to_the_expected_values(void **state)
+{
+    (void)state;
+    NEED_CODECS
+    struct tensor q = find("ct_w4a16_zp.weight_packed"), z = find("ct_w4a16_zp.weight_zero_point"),
+                  s = find("ct_w4a16_zp.weight_scale");
+    struct quant_matrix m = {.layout = QUANT_CT_PACKED,
+                             .rows = 48,
+                             .cols = 96,
+                             .group = 32,
+                             .format = WEIGHT_I4,
+                             .scale_type = DTYPE_BF16,
+                             .codes = &q,
+                             .zeros = &z,
+                             .scales = &s};
+    check_codec(&m, "ct_w4a16_zp.expected");
+}
+
+static void fp8_blocks_with_partial_edges_decode_to_the_expected_values(void **state)
+{
+    (void)state;
+    NEED_CODECS
+    struct tensor q = find("fp8_block.weight"), s = find("fp8_block.weight_scale_inv");
+    struct quant_matrix m = {.layout = QUANT_FP8_BLOCK,
+                             .rows = 140,
+                             .cols = 160,
+                             .group = 128,
+                             .format = WEIGHT_F8_E4M3,
+                             .scale_type = DTYPE_F32,
+                             .codes = &q,
+                             .scales = &s};
+    check_codec(&m, "fp8_block.expected");
+}
+
+static void gguf_blocks_decode_to_the_expected_values(void **state)
+{
+    (void)state;
+    NEED_CODECS
+    struct tensor q = find("gguf_q8_0.blocks");
+    q.type = TENSOR_Q8_0;
+    struct quant_matrix m = {.layout = QUANT_BLOCKS,
+                             .rows = 3,
+                             .cols = 512,
+                             .group = 32,
+                             .format = WEIGHT_I8,
+                             .scale_type = DTYPE_F16,
+                             .codes = &q};
+    check_codec(&m, "gguf_q8_0.expected");
+    q = find("gguf_q4_0.blocks");
+    q.type = TENSOR_Q4_0;
+    m.format = WEIGHT_I4;
+    check_codec(&m, "gguf_q4_0.expected");
+}
+
+/* ---- what a fused matrix becomes ---- */
+
+static void parts_of_a_fused_matrix_get_a_format_that_holds_them_all(void **state)
+{
+    (void)state;
+    const struct tensor any = {.type = TENSOR_I32};
+    struct quant_matrix four = {.rows = 16,
+                                .cols = 512,
+                                .group = 128,
+                                .format = WEIGHT_I4,
+                                .scale_type = DTYPE_F16},
+                        zero = four, eight = four, fp8 = four;
+    zero.zeros = &any;
+    zero.group = 32;
+    zero.scale_type = DTYPE_BF16;
+    eight.format = WEIGHT_I8;
+    fp8.format = WEIGHT_F8_E4M3;
+    struct weight w = {.k = 512};
+    assert_true(quant_fit(&w, &four, 1) && quant_fit(&w, &zero, 0));
+    assert_int_equal(w.format, WEIGHT_I4);
+    assert_int_equal(w.group, 32);
+    assert_int_equal(w.has_zero, 1);
+    assert_int_equal(w.scale_type, DTYPE_F32);
+    assert_true(quant_fit(&w, &eight, 0));
+    assert_int_equal(w.format, WEIGHT_I8);
+    assert_int_equal(w.has_zero, 0);
+    assert_false(quant_fit(&w, &fp8, 0));
+}
+
+static void a_scale_or_a_code_that_is_no_number_is_refused_by_place(void **state)
+{
+    (void)state;
+    uint8_t bytes[2 * 32] = {0};
+    float scale_values[2] = {1, (float)INFINITY}, out[2];
+    uint8_t codes[64], zeros[2];
+    struct err e = {0};
+    struct tensor q = {.file = "f", .name = "w", .type = TENSOR_F8_E4M3, .data = bytes},
+                  s = {.file = "f", .name = "s", .type = TENSOR_F32, .data = scale_values};
+    struct quant_matrix m = {.layout = QUANT_CT_FP8,
+                             .rows = 2,
+                             .cols = 32,
+                             .group = 32,
+                             .format = WEIGHT_F8_E4M3,
+                             .codes = &q,
+                             .scales = &s};
+    struct weight w = {.n = 2, .k = 32};
+    assert_true(quant_fit(&w, &m, 1));
+    assert_true(quant_read_rows(&m, &w, 0, 2, codes, out, zeros, &e) < 0);
+    assert_non_null(strstr(e.text, "tensor s: the scale of row 1"));
+    scale_values[1] = 1;
+    assert_int_equal(quant_read_rows(&m, &w, 0, 2, codes, out, zeros, &e), 0);
+    bytes[32 + 5] = 0xff;
+    assert_true(quant_read_rows(&m, &w, 0, 2, codes, out, zeros, &e) < 0);
+    assert_non_null(strstr(e.text, "tensor w: row 1, column 5 is NaN"));
+}
+
+int main(void)
+{
+    char path[1024];
+    struct err e = {0};
+    if (rig_fixture(path, sizeof path, "codecs/codecs.safetensors") &&
+        safetensors_open(&codecs, path, &e) < 0) {
+        fprintf(stderr, "%s\n", e.text);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(awq_layers_have_groups_and_zero_points),
+        cmocka_unit_test(gptq_zero_points_are_one_less_in_the_first_version_only),
+        cmocka_unit_test(compressed_tensors_are_told_apart_by_format_and_type),
+        cmocka_unit_test(a_layer_named_by_a_group_leaves_the_group_of_all),
+        cmocka_unit_test(fastdeploy_names_quantize_while_loading),
+        cmocka_unit_test(what_is_not_understood_is_refused_by_key_and_value),
+        cmocka_unit_test(the_flag_agrees_with_the_file_or_is_refused),
+        cmocka_unit_test(awq_words_decode_to_the_expected_values),
+        cmocka_unit_test(gptq_words_in_act_order_decode_to_the_expected_values),
+        cmocka_unit_test(compressed_words_with_zero_points_decode_to_the_expected_values),
+        cmocka_unit_test(fp8_blocks_with_partial_edges_decode_to_the_expected_values),
+        cmocka_unit_test(gguf_blocks_decode_to_the_expected_values),
+        cmocka_unit_test(parts_of_a_fused_matrix_get_a_format_that_holds_them_all),
+        cmocka_unit_test(a_scale_or_a_code_that_is_no_number_is_refused_by_place),
+    };
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    safetensors_close(codecs);
+    return rc;
+}
