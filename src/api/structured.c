@@ -72,6 +72,10 @@ static int find_or_compile(struct structured *s, enum grammar_kind kind, const c
         struct entry *entry = &s->entries[i];
         if (entry->grammar != NULL && entry->hash == hash && entry->key_bytes == key->len &&
             memcmp(entry->key, key->data, key->len) == 0) {
+            if (grammar_is_spent(entry->grammar)) {
+                oldest = entry; /* compiled again, in its place */
+                break;
+            }
             entry->used = ++s->tick;
             *out = grammar_ref(entry->grammar);
             return 0;

@@ -327,6 +327,9 @@ static int32_t class_names(struct schema *c, const struct object *o, uint32_t ma
 {
     struct gram_pattern p[GRAM_MAX_PATTERNS] = {0};
     int n = o->n_keys, min = 0, max = -1;
+    if (o->n_keys == 0 && !o->has_names && o->n == 0) {
+        return gram_repeat(c->g, gram_class_body(c->g, plain_chars, 4), 0, -1, close);
+    }
     if (o->n_keys == 0 && !o->has_names) {
         struct property **keys = arena_alloc(&c->arena, sizeof *keys * (size_t)(o->n + 1));
         if (keys == NULL) {

@@ -10,12 +10,13 @@
  * preorder) and drops a whole subtree when the configuration dies. Where a configuration repeats
  * one character class (the inside of a JSON string), nearly every token would survive; those that
  * consist of such characters only come from masks precomputed per class and by number of
- * characters, and the walk skips them. */
+ * characters (gram_vocab.c), and the walk goes over the rest of the trie. */
 #include "text/grammar.h"
 
 #include "base/hash.h"
 #include "base/utf8.h"
 #include "text/gram_front.h"
+#include "text/gram_vocab.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -27,133 +28,9 @@
 #define MAX_CONFIG_TOPS 4096    /* stack tops of one configuration */
 #define MAX_CLOSURE     200000  /* empty transitions of one step */
 #define MASK_CACHE      64      /* masks kept per grammar */
-#define CLASS_BUCKETS   24      /* masks by character count 1..24, then one for any count */
-#define MAX_CLASS_MASKS 12      /* character classes of a grammar with masks of their own */
+#define MAX_CLASS_MASKS 8       /* character classes of a grammar whose masks are used */
 #define MAX_MASK_PUSHES 1500000 /* steps of the closure for one mask: tens of milliseconds */
 #define NO_CONFIG       (-1)
-
-/* ---- vocabulary ---- */
-
-struct grammar_vocab {
-    const struct tokenizer *t;
-    int vocab_size, n_words;
-    int n_nodes;        /* trie nodes in preorder */
-    uint8_t *byte;      /* [n_nodes] */
-    uint8_t *depth;     /* [n_nodes] 1-based: bytes up to and including this node */
-    int32_t *end;       /* [n_nodes] first node after the subtree */
-    int32_t *tok_first; /* [n_nodes + 1] tokens that end at node i: tok[tok_first[i] .. tok_first[i
-                           + 1]) */
-    int32_t *tok;
-};
-
-#define MAX_TOKEN_BYTES 250
-
-struct entry {
-    const char *s;
-    size_t n;
-    int32_t id;
-};
-
-static int by_bytes(const void *a, const void *b)
-{
-    const struct entry *x = a, *y = b;
-    int c = memcmp(x->s, y->s, x->n < y->n ? x->n : y->n);
-    if (c != 0) {
-        return c;
-    }
-    return x->n != y->n ? (x->n < y->n ? -1 : 1) : x->id - y->id;
-}
-
-/* Preorder trie from sorted entries. Node arrays have room for every byte of every entry. */
-static void fill_trie(struct grammar_vocab *v, const struct entry *es, int n)
-{
-    int32_t open[MAX_TOKEN_BYTES + 1] = {0}; /* node at each depth of the current path */
-    int depth = 0, n_tok = 0;
-    const struct entry *prev = NULL;
-    for (int i = 0; i < n; i++) {
-        size_t common = 0;
-        while (prev != NULL && common < prev->n && common < es[i].n &&
-               prev->s[common] == es[i].s[common]) {
-            common++;
-        }
-        while (depth > (int)common) {
-            v->end[open[depth--]] = v->n_nodes;
-        }
-        for (size_t b = common; b < es[i].n; b++) {
-            int32_t node = v->n_nodes++;
-            depth++;
-            open[depth] = node;
-            v->byte[node] = (uint8_t)es[i].s[b];
-            v->depth[node] = (uint8_t)depth;
-            v->tok_first[node] = n_tok;
-        }
-        v->tok[n_tok++] = es[i].id;
-        prev = &es[i];
-    }
-    while (depth > 0) {
-        v->end[open[depth--]] = v->n_nodes;
-    }
-    v->tok_first[v->n_nodes] = n_tok;
-}
-
-int grammar_vocab_open(struct grammar_vocab **out, const struct tokenizer *t, int vocab_size,
-                       struct err *e)
-{
-    struct grammar_vocab *v = calloc(1, sizeof *v);
-    int n_ids = tokenizer_n_ids(t) < vocab_size ? tokenizer_n_ids(t) : vocab_size;
-    struct entry *es = malloc(sizeof *es * (size_t)(n_ids + 1));
-    size_t bytes = 1;
-    int n = 0;
-    *out = NULL;
-    if (v == NULL || es == NULL) {
-        goto fail;
-    }
-    v->t = t;
-    v->vocab_size = vocab_size;
-    v->n_words = (vocab_size + 31) / 32;
-    for (int32_t id = 0; id < n_ids; id++) {
-        size_t len = 0;
-        const char *s = tokenizer_piece(t, id, &len);
-        if (s != NULL && len > 0 && len <= MAX_TOKEN_BYTES && !tokenizer_is_special(t, id)) {
-            es[n++] = (struct entry){s, len, id};
-            bytes += len;
-        }
-    }
-    qsort(es, (size_t)n, sizeof *es, by_bytes);
-    v->byte = malloc(bytes);
-    v->depth = malloc(bytes);
-    v->end = malloc(bytes * sizeof *v->end);
-    v->tok_first = malloc((bytes + 1) * sizeof *v->tok_first);
-    v->tok = malloc((size_t)(n + 1) * sizeof *v->tok);
-    if (!v->byte || !v->depth || !v->end || !v->tok_first || !v->tok) {
-        goto fail;
-    }
-    fill_trie(v, es, n);
-    free(es);
-    *out = v;
-    return 0;
-fail:
-    free(es);
-    grammar_vocab_close(v);
-    return err_set(e, ERR_NOMEM, "out of memory for the grammar's vocabulary");
-}
-
-void grammar_vocab_close(struct grammar_vocab *v)
-{
-    if (v != NULL) {
-        free(v->byte);
-        free(v->depth);
-        free(v->end);
-        free(v->tok_first);
-        free(v->tok);
-        free(v);
-    }
-}
-
-int grammar_vocab_mask_words(const struct grammar_vocab *v)
-{
-    return v->n_words;
-}
 
 /* ---- interning ---- */
 
@@ -169,20 +46,6 @@ struct config {
 struct table { /* open addressing, values are indexes + 1 */
     int32_t *slot;
     size_t mask, used;
-};
-
-/* Tokens that consist of characters of one class only. */
-struct long_token {
-    int32_t id, chars;
-};
-
-struct class_masks {
-    uint32_t *bucket[CLASS_BUCKETS + 1]; /* [k]: at most k + 1 characters; the last: any number */
-    struct long_token *longer;           /* those of more than CLASS_BUCKETS characters */
-    int n_longer;
-    uint8_t *wholly; /* [n_nodes] every token in the subtree is such a token */
-    uint8_t first_byte[256];
-    int max_chars; /* of the longest such token */
 };
 
 struct mask_entry {
@@ -213,11 +76,12 @@ struct grammar {
     uint32_t epoch;
     int n_pushes;                /* of the mask being made */
     int32_t *work, *found;       /* scratch of the closure */
-    struct class_masks *classes; /* [g.n_classes], filled on first use */
+    const struct gram_class_masks **classes; /* [g.n_classes]; NULL: none */
     struct mask_entry cache[MASK_CACHE];
     uint64_t tick;
-    int32_t *walk; /* [MAX_TOKEN_BYTES + 1] */
+    int32_t *walk; /* [GRAM_MAX_TOKEN_BYTES + 1] */
     int start;
+    atomic_int spent; /* out of room for configurations: new requests need a fresh one */
 };
 
 static int table_grow(struct table *t)
@@ -285,6 +149,7 @@ static int32_t intern_item(struct grammar *g, int32_t state, int32_t count, int3
     int cap = g->cap_items, cap_seen = g->cap_items;
     if (reserve((void **)&g->items, g->n_items + 1, &cap, sizeof it, MAX_ITEMS) != 0 ||
         reserve((void **)&g->seen, g->n_items + 1, &cap_seen, sizeof *g->seen, MAX_ITEMS) != 0) {
+        atomic_store(&g->spent, 1);
         return -1;
     }
     g->cap_items = cap;
@@ -327,6 +192,7 @@ static int intern_config(struct grammar *g, const int32_t *tops, int n, int acce
                 MAX_CONFIGS) != 0 ||
         reserve((void **)&g->tops, g->n_tops + n, &g->cap_tops, sizeof *g->tops,
                 MAX_CONFIGS * 16) != 0) {
+        atomic_store(&g->spent, 1);
         return NO_CONFIG;
     }
     if (n > 0) { /* a grammar of nothing but "" has no tops at all */
@@ -495,108 +361,6 @@ static int step(struct grammar *g, int config, uint8_t byte)
 
 /* ---- masks ---- */
 
-static int in_ranges(const struct gram_class *c, uint32_t cp)
-{
-    int lo = 0, hi = c->n_ranges - 1;
-    while (lo <= hi) {
-        int mid = (lo + hi) / 2;
-        if (cp < c->ranges[mid].lo) {
-            hi = mid - 1;
-        } else if (cp > c->ranges[mid].hi) {
-            lo = mid + 1;
-        } else {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* Characters of s if all are in the class, else 0. */
-static int count_chars(const struct gram_class *c, const char *s, size_t n)
-{
-    int count = 0;
-    for (size_t i = 0; i < n; count++) {
-        uint32_t cp;
-        int len = utf8_decode(s + i, n - i, &cp);
-        if (len <= 0 || !in_ranges(c, cp)) {
-            return 0;
-        }
-        i += (size_t)len;
-    }
-    return count;
-}
-
-static int add_longer(struct class_masks *m, int32_t id, int chars)
-{
-    if ((m->n_longer & (m->n_longer - 1)) == 0) { /* full at every power of two */
-        size_t cap = m->n_longer ? (size_t)m->n_longer * 2 : 1;
-        struct long_token *p = realloc(m->longer, cap * sizeof *p);
-        if (p == NULL) {
-            return ERR_NOMEM;
-        }
-        m->longer = p;
-    }
-    m->longer[m->n_longer++] = (struct long_token){id, chars};
-    return 0;
-}
-
-static int fill_class(struct class_masks *m, const struct gram_class *c,
-                      const struct grammar_vocab *v, uint8_t *wholly)
-{
-    int32_t path[MAX_TOKEN_BYTES + 1];
-    for (int i = 0; i < v->n_nodes; i++) {
-        path[v->depth[i]] = i;
-        for (int k = v->tok_first[i]; k < v->tok_first[i + 1]; k++) {
-            size_t n = 0;
-            const char *s = tokenizer_piece(v->t, v->tok[k], &n);
-            int chars = count_chars(c, s, n), b = chars - 1;
-            if (chars == 0) {
-                for (int d = v->depth[i]; d > 0 && wholly[path[d]]; d--) {
-                    wholly[path[d]] = 0;
-                }
-                continue;
-            }
-            m->max_chars = chars > m->max_chars ? chars : m->max_chars;
-            if (chars > CLASS_BUCKETS) {
-                b = CLASS_BUCKETS;
-                if (add_longer(m, v->tok[k], chars) != 0) {
-                    return ERR_NOMEM;
-                }
-            }
-            for (; b <= CLASS_BUCKETS; b++) {
-                m->bucket[b][v->tok[k] / 32] |= 1u << (v->tok[k] % 32);
-            }
-        }
-    }
-    return 0;
-}
-
-static int make_class(struct grammar *g, int id)
-{
-    struct class_masks *m = &g->classes[id];
-    const struct grammar_vocab *v = g->v;
-    const struct gram_class *c = &g->g.classes[id];
-    size_t words = (size_t)v->n_words;
-    m->bucket[0] = calloc(words * (CLASS_BUCKETS + 1), sizeof(uint32_t));
-    uint8_t *wholly = malloc((size_t)v->n_nodes + 1);
-    if (m->bucket[0] == NULL || wholly == NULL) {
-        free(wholly);
-        return ERR_NOMEM;
-    }
-    for (int k = 1; k <= CLASS_BUCKETS; k++) {
-        m->bucket[k] = m->bucket[0] + words * (size_t)k;
-    }
-    memset(wholly, 1, (size_t)v->n_nodes + 1);
-    m->wholly = wholly;
-    const struct gram_state *s = &g->g.states[c->entry];
-    for (int k = 0; k < s->n; k++) {
-        for (int b = g->g.edges[s->first + k].lo; b <= g->g.edges[s->first + k].hi; b++) {
-            m->first_byte[b] = 1;
-        }
-    }
-    return fill_class(m, c, v, wholly);
-}
-
 static int64_t width(const struct gram_class *c)
 {
     int64_t n = 0;
@@ -610,29 +374,34 @@ static int64_t width(const struct gram_class *c)
  * little of the trie alive that the walk is cheap, and a hostile grammar may have thousands. */
 static int make_classes(struct grammar *g)
 {
+    uint8_t *tried = calloc((size_t)g->g.n_classes + 1, 1);
+    if (tried == NULL) {
+        return ERR_NOMEM;
+    }
     for (int k = 0; k < g->g.n_classes && k < MAX_CLASS_MASKS; k++) {
         int best = -1;
         for (int i = 0; i < g->g.n_classes; i++) {
-            if (g->classes[i].wholly == NULL &&
+            if (!tried[i] &&
                 (best < 0 || width(&g->g.classes[i]) > width(&g->g.classes[best]))) {
                 best = i;
             }
         }
-        if (make_class(g, best) != 0) {
-            return ERR_NOMEM;
-        }
+        tried[best] = 1;
+        g->classes[best] = gram_class_get(g->v, g->g.classes[best].ranges,
+                                          g->g.classes[best].n_ranges);
     }
+    free(tried);
     return 0;
 }
 
 /* Tokens of m of at most `room` characters. */
-static void add_class_tokens(const struct grammar *g, const struct class_masks *m, int room,
+static void add_class_tokens(const struct grammar *g, const struct gram_class_masks *m, int room,
                              uint32_t *mask)
 {
     int all = room >= m->max_chars;
-    const uint32_t *b = m->bucket[all                    ? CLASS_BUCKETS
-                                  : room < CLASS_BUCKETS ? room - 1
-                                                         : CLASS_BUCKETS - 1];
+    const uint32_t *b = m->bucket[all                    ? GRAM_CLASS_BUCKETS
+                                  : room < GRAM_CLASS_BUCKETS ? room - 1
+                                                         : GRAM_CLASS_BUCKETS - 1];
     for (int w = 0; w < g->v->n_words; w++) {
         mask[w] |= b[w];
     }
@@ -645,7 +414,7 @@ static void add_class_tokens(const struct grammar *g, const struct class_masks *
 
 /* May another stack top than `class_top` begin with a byte of the class? */
 static int is_shared(const struct grammar *g, const struct config *c, int class_top,
-                     const struct class_masks *m)
+                     const struct gram_class_masks *m)
 {
     for (int i = 0; i < c->n; i++) {
         const struct gram_state *s = &g->g.states[g->items[g->tops[c->first + i]].state];
@@ -663,19 +432,19 @@ static int is_shared(const struct grammar *g, const struct config *c, int class_
 /* ORs in the tokens that stay inside a repeated character class that is a stack top. Returns the
  * masks of a class whose tokens are decided by that, so that the walk may skip them: all of them
  * are allowed, or no other stack top could match one that is too long. */
-static const struct class_masks *mask_repeats(struct grammar *g, const struct config *c,
+static const struct gram_class_masks *mask_repeats(struct grammar *g, const struct config *c,
                                               uint32_t *mask)
 {
-    const struct class_masks *skip = NULL;
+    const struct gram_class_masks *skip = NULL;
     for (int i = 0; i < c->n; i++) {
         struct item it = g->items[g->tops[c->first + i]];
         int id = g->g.states[it.state].class_id;
-        if (id < 0 || it.parent == 0 || g->classes[id].wholly == NULL) {
+        if (id < 0 || it.parent == 0 || g->classes[id] == NULL) {
             continue;
         }
         struct item parent = g->items[it.parent];
         const struct gram_state *r = &g->g.states[parent.state];
-        const struct class_masks *m = &g->classes[id];
+        const struct gram_class_masks *m = g->classes[id];
         if (r->kind != GRAM_REPEAT) {
             continue;
         }
@@ -693,28 +462,30 @@ static const struct class_masks *mask_repeats(struct grammar *g, const struct co
     return skip;
 }
 
-/* 0, or ERR_TOO_LARGE when it would take too long. */
-static int walk_trie(struct grammar *g, int config, const struct class_masks *skip, uint32_t *mask)
+/* 0, or ERR_TOO_LARGE when it would take too long. skip: the tokens of that class are done. */
+static int walk_trie(struct grammar *g, int config, const struct gram_class_masks *skip,
+                     uint32_t *mask)
 {
     const struct grammar_vocab *v = g->v;
     int32_t *at = g->walk;
+    int n = skip != NULL ? skip->n_rest : v->n_nodes;
     at[0] = config;
     g->n_pushes = 0;
-    for (int i = 0; i < v->n_nodes;) {
-        int to =
-            skip != NULL && skip->wholly[i] ? NO_CONFIG : step(g, at[v->depth[i] - 1], v->byte[i]);
+    for (int k = 0; k < n;) {
+        int i = skip != NULL ? skip->rest[k] : k;
+        int to = step(g, at[v->depth[i] - 1], v->byte[i]);
         if (g->n_pushes > MAX_MASK_PUSHES) {
             return ERR_TOO_LARGE;
         }
         if (to == NO_CONFIG) {
-            i = v->end[i];
+            k = skip != NULL ? skip->rest_end[k] : v->end[i];
             continue;
         }
         at[v->depth[i]] = to;
-        for (int k = v->tok_first[i]; k < v->tok_first[i + 1]; k++) {
-            mask[v->tok[k] / 32] |= 1u << (v->tok[k] % 32);
+        for (int t = v->tok_first[i]; t < v->tok_first[i + 1]; t++) {
+            mask[v->tok[t] / 32] |= 1u << (v->tok[t] % 32);
         }
-        i++;
+        k++;
     }
     return 0;
 }
@@ -761,6 +532,32 @@ int grammar_mask(struct grammar *g, int config, uint32_t *mask)
     }
     pthread_mutex_unlock(&g->lock);
     return n;
+}
+
+int grammar_has_mask(struct grammar *g, int config)
+{
+    int found = 0;
+    pthread_mutex_lock(&g->lock);
+    for (int i = 0; i < MASK_CACHE && !found; i++) {
+        found = g->cache[i].mask != NULL && g->cache[i].config == config;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return found;
+}
+
+void grammar_prepare(struct grammar *g, int config)
+{
+    pthread_mutex_lock(&g->lock);
+    struct mask_entry *m = config >= 0 ? cached_mask(g, config) : NULL;
+    if (m != NULL) {
+        m->used = ++g->tick;
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+int grammar_is_spent(struct grammar *g)
+{
+    return atomic_load(&g->spent);
 }
 
 /* ---- the rest of the interface ---- */
@@ -879,7 +676,7 @@ int grammar_compile(struct grammar **out, enum grammar_kind kind, const char *te
     }
     g->work = malloc(MAX_CLOSURE * sizeof *g->work);
     g->found = malloc(MAX_CONFIG_TOPS * sizeof *g->found);
-    g->walk = malloc((MAX_TOKEN_BYTES + 1) * sizeof *g->walk);
+    g->walk = malloc((GRAM_MAX_TOKEN_BYTES + 1) * sizeof *g->walk);
     g->classes = calloc((size_t)g->g.n_classes + 1, sizeof *g->classes);
     /* Item 0 is the bottom of every stack, so that parent 0 can mean "none". */
     if (!g->work || !g->found || !g->walk || !g->classes || steps_grow(g) != 0 ||
@@ -931,9 +728,7 @@ void grammar_unref(struct grammar *g)
         return;
     }
     for (int i = 0; i < g->g.n_classes && g->classes != NULL; i++) {
-        free(g->classes[i].bucket[0]);
-        free(g->classes[i].wholly);
-        free(g->classes[i].longer);
+        gram_class_put(g->v, g->classes[i]);
     }
     for (int i = 0; i < MASK_CACHE; i++) {
         free(g->cache[i].mask);

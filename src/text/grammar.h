@@ -53,5 +53,11 @@ int grammar_can_stop(struct grammar *g, int config); /* the output so far is com
  * are the caller's: allowed exactly when grammar_can_stop. Returns the number of allowed tokens; -1
  * when the grammar's caches are full. */
 int grammar_mask(struct grammar *g, int config, uint32_t *mask);
+/* For another thread than the one that will ask for the mask: is it there already, and make it. */
+int grammar_has_mask(struct grammar *g, int config);
+void grammar_prepare(struct grammar *g, int config);
+/* 1 when the grammar's caches are full: those who use it may soon fail, new ones should compile it
+ * again. */
+int grammar_is_spent(struct grammar *g);
 
 #endif
