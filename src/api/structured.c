@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See structured.h. A grammar is identified by its kind, options and text (a schema by its text as
- * received), so that the second request with a schema costs one comparison. */
+ * received), so that the second request with a schema costs one comparison; so does one that does
+ * not compile. */
 #include "api/structured.h"
 
+#include "base/clock.h"
 #include "base/hash.h"
 
 #include <pthread.h>
@@ -10,12 +12,15 @@
 #include <string.h>
 
 #define CACHE_SIZE 32
+#define RETRY_NS   30000000000ull /* a text that took too long may have met a busy moment */
 
 struct entry {
     uint64_t hash, used;
     char *key;
     size_t key_bytes;
-    struct grammar *grammar;
+    struct grammar *grammar; /* NULL: it does not compile, and error says why */
+    struct err error;
+    uint64_t failed_ns;
 };
 
 struct structured {
@@ -70,8 +75,16 @@ static int find_or_compile(struct structured *s, enum grammar_kind kind, const c
     struct entry *oldest = &s->entries[0];
     for (int i = 0; i < CACHE_SIZE; i++) {
         struct entry *entry = &s->entries[i];
-        if (entry->grammar != NULL && entry->hash == hash && entry->key_bytes == key->len &&
+        if (entry->key != NULL && entry->hash == hash && entry->key_bytes == key->len &&
             memcmp(entry->key, key->data, key->len) == 0) {
+            if (entry->grammar == NULL && clock_now_ns() - entry->failed_ns > RETRY_NS) {
+                oldest = entry;
+                break;
+            }
+            if (entry->grammar == NULL) {
+                entry->used = ++s->tick;
+                return err_set(e, entry->error.code, "%s", entry->error.text);
+            }
             if (grammar_is_spent(entry->grammar)) {
                 oldest = entry; /* compiled again, in its place */
                 break;
@@ -86,17 +99,21 @@ static int find_or_compile(struct structured *s, enum grammar_kind kind, const c
     if (rc == 0) {
         rc = grammar_compile(out, kind, text, n_bytes, o, s->vocab, e);
     }
-    if (rc != 0) {
+    if (rc == ERR_NOMEM) {
         return rc;
     }
     grammar_unref(oldest->grammar);
     free(oldest->key);
-    oldest->grammar = grammar_ref(*out);
+    oldest->grammar = rc == 0 ? grammar_ref(*out) : NULL;
+    oldest->failed_ns = rc == 0 ? 0 : clock_now_ns();
+    if (rc != 0) {
+        oldest->error = *e;
+    }
     oldest->hash = hash;
     oldest->used = ++s->tick;
     oldest->key_bytes = key->len;
     oldest->key = buf_detach(key);
-    return 0;
+    return rc;
 }
 
 int structured_grammar(struct structured *s, enum grammar_kind kind, const char *text,

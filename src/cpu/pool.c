@@ -114,6 +114,26 @@ static void bind_self(int cpu)
     }
 }
 
+void cpu_pool_roam(const struct cpu_pool *p)
+{
+    int top = -1;
+    for (int i = 0; i < p->n_workers; i++) {
+        top = p->workers[i].cpu > top ? p->workers[i].cpu : top;
+    }
+    size_t n_bytes = CPU_ALLOC_SIZE(top + 1);
+    cpu_set_t *set = top >= 0 ? CPU_ALLOC(top + 1) : NULL;
+    if (set) {
+        CPU_ZERO_S(n_bytes, set);
+        for (int i = 0; i < p->n_workers; i++) {
+            if (p->workers[i].cpu >= 0) {
+                CPU_SET_S((size_t)p->workers[i].cpu, n_bytes, set);
+            }
+        }
+        (void)sched_setaffinity(0, n_bytes, set);
+        CPU_FREE(set);
+    }
+}
+
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;

@@ -20,6 +20,9 @@ int cpu_pool_size(const struct cpu_pool *p);
 void cpu_pool_run(struct cpu_pool *p, cpu_task *task,
                   void *arg);                          /* returns when every worker has returned */
 void cpu_pool_barrier(struct cpu_pool *p, int worker); /* inside a task: all workers meet here */
+/* Lets the calling thread, which may have inherited the place of a worker, run on all CPUs that the
+ * workers are bound to. */
+void cpu_pool_roam(const struct cpu_pool *p);
 
 /* Even split of n items in units of `unit`: items [*begin, *end) of worker w. */
 void cpu_split(int n, int unit, int w, int n_workers, int *begin, int *end);

@@ -5,6 +5,7 @@
 #define TERN_ENGINE_CORE_H
 
 #include "engine/batch.h"
+#include "engine/masks.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
 #include "engine/sched.h"
@@ -62,6 +63,7 @@ struct engine {
     struct kv_pool *pool;
     struct sched sched;
     struct batch batch;
+    struct masks *masks;
     struct sampler **samplers; /* one a worker */
     int n_samplers;
     struct sample_job *jobs;

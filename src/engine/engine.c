@@ -326,7 +326,8 @@ static int open_parts(struct engine *en, struct err *e)
             return rc;
         }
     }
-    return mq_new(&en->commands, e);
+    rc = masks_open(&en->masks, en->max_jobs, en->ops.pool, e);
+    return rc < 0 ? rc : mq_new(&en->commands, e);
 }
 
 static int start_thread(struct engine *en, struct err *e)
@@ -428,6 +429,7 @@ void engine_close(struct engine *en)
     }
     free(en->samplers);
     free(en->jobs);
+    masks_close(en->masks);
     batch_fini(&en->batch);
     sched_fini(&en->sched);
     kv_pool_close(en->pool);

@@ -4,6 +4,7 @@
  * the first mask that is missing, so that a server without structured output has none. */
 #include "engine/masks.h"
 
+#include "cpu/pool.h"
 #include "text/grammar.h"
 
 #include <pthread.h>
@@ -17,6 +18,7 @@ struct wanted {
 struct masks {
     pthread_mutex_t lock;
     pthread_cond_t changed;
+    const struct cpu_pool *pool;
     pthread_t thread;
     int has_thread;
     struct wanted *list;
@@ -27,6 +29,9 @@ struct masks {
 static void *run(void *arg)
 {
     struct masks *m = arg;
+    if (m->pool != NULL) { /* not on the CPU that the engine thread, which starts this one, is on */
+        cpu_pool_roam(m->pool);
+    }
     pthread_mutex_lock(&m->lock);
     while (!m->stopping) {
         if (m->next == m->n) {
@@ -45,7 +50,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-int masks_open(struct masks **out, int max_rows, struct err *e)
+int masks_open(struct masks **out, int max_rows, const struct cpu_pool *pool, struct err *e)
 {
     struct masks *m = calloc(1, sizeof *m);
     *out = NULL;
@@ -54,6 +59,7 @@ int masks_open(struct masks **out, int max_rows, struct err *e)
         return err_set(e, ERR_NOMEM, "out of memory for the masks of a step");
     }
     m->max = max_rows;
+    m->pool = pool;
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->changed, NULL);
     *out = m;
@@ -81,8 +87,10 @@ void masks_close(struct masks *m)
 void masks_want(struct masks *m, struct grammar *g, int config)
 {
     if (m->n < m->max && config >= 0 && !grammar_has_mask(g, config)) {
+        pthread_mutex_lock(&m->lock);
         m->list[m->n++] = (struct wanted){g, config};
         m->next = m->n; /* nobody takes before masks_go */
+        pthread_mutex_unlock(&m->lock);
     }
 }
 

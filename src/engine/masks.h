@@ -7,10 +7,12 @@
 
 #include "base/err.h"
 
+struct cpu_pool;
 struct grammar;
 struct masks;
 
-int masks_open(struct masks **out, int max_rows, struct err *e);
+/* pool: the compute workers, whose CPUs the thread may use; NULL: any. */
+int masks_open(struct masks **out, int max_rows, const struct cpu_pool *pool, struct err *e);
 void masks_close(struct masks *m);
 /* One thread calls these. masks_want for each row whose grammar has a position, then masks_go, then
  * the forward pass, then masks_end: nothing that was wanted is touched after it returns. */

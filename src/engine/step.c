@@ -236,6 +236,19 @@ static const struct sched_plan *schedule(struct engine *en)
 
 /* ---- forward ---- */
 
+/* Masks of the rows that will be sampled, on another thread while this one computes. */
+static void want_masks(struct engine *en, const struct sched_plan *plan)
+{
+    for (int i = 0; i < plan->n_items; i++) {
+        const struct seq *q = plan->items[i].seq;
+        struct grammar *g = q->group->req->grammar;
+        if (g != NULL && sched_item_completes(&plan->items[i])) {
+            masks_want(en->masks, g, q->grammar_config);
+        }
+    }
+    masks_go(en->masks);
+}
+
 static int forward(struct engine *en, const struct sched_plan *plan, const float **logits,
                    struct err *e)
 {
@@ -665,7 +678,9 @@ int step_run(struct engine *en)
     }
     struct err e = {0};
     const float *logits = NULL;
+    want_masks(en, plan);
     int rc = forward(en, plan, &logits, &e);
+    masks_end(en->masks);
     if (rc == ERR_CANCELED) {
         return 1; /* the aborts that made it pointless are taken next */
     }

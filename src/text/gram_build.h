@@ -21,7 +21,7 @@
 
 #define GRAM_MAX_STATES   400000        /* of one grammar, with its edges */
 #define GRAM_MAX_REPEAT   100000        /* largest count in a repeat */
-#define GRAM_COMPILE_NS   1500000000ull /* a grammar that takes longer to compile is refused */
+#define GRAM_COMPILE_NS   1000000000ull /* a grammar that takes longer to compile is refused */
 #define GRAM_STATE_RETURN 0
 
 enum gram_kind { GRAM_RETURN, GRAM_BYTES, GRAM_EPSILON, GRAM_CALL, GRAM_REPEAT };

@@ -130,6 +130,26 @@ static size_t span_to(struct ebnf *p, char close)
     return i - p->at;
 }
 
+/* An escape in a string, at the character after the backslash; returns the last one it takes. Those
+ * of GBNF and Lark alike: a set such as \d is none, it would be read as two characters by one
+ * engine and refused by the next. */
+static size_t string_escape(struct ebnf *p, size_t at, size_t end, struct buf *re)
+{
+    char ch = at < end ? p->s[at] : 'z';
+    if (ch == 'U' && end - at > 8) {
+        buf_printf(re, "\\u{%.8s}", p->s + at + 1);
+        return at + 8;
+    }
+    if (strchr("nrtxu", ch) == NULL && ((ch | 32) >= 'a' && (ch | 32) <= 'z')) {
+        gram_fail(p->g, ERR_UNSUPPORTED, "grammar: escape \\%c in a string is not supported", ch);
+    } else if (ch >= '0' && ch <= '9') {
+        gram_fail(p->g, ERR_UNSUPPORTED, "grammar: escape \\%c in a string is not supported", ch);
+    }
+    buf_putc(re, '\\');
+    buf_putc(re, ch);
+    return at;
+}
+
 /* A quoted string is a regex in which only escapes are special: quote the rest. */
 static int32_t string_item(struct ebnf *p, int emit, int32_t next)
 {
@@ -149,8 +169,7 @@ static int32_t string_item(struct ebnf *p, int emit, int32_t next)
     for (size_t i = start; i < start + n; i++) {
         char ch = p->s[i];
         if (ch == '\\') {
-            buf_append(&re, p->s + i, 2);
-            i++;
+            i = string_escape(p, i + 1, start + n, &re);
         } else {
             if (strchr("^$.*+?()[]{}|/", ch) != NULL) {
                 buf_putc(&re, '\\');

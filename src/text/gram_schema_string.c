@@ -10,26 +10,23 @@
 static const struct gram_range plain_chars[] = {
     {0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0xD7FF}, {0xE000, 0x10FFFF}};
 
-/* One character inside a JSON string: raw or escaped; \u escapes of surrogates are left out, so one
- * escape is always one character. */
+/* One character inside a JSON string: raw, or escaped where that is usual. \u is for control
+ * characters only: text is written as it is read, in UTF-8, and one escape is always one
+ * character. */
 static int32_t string_char(struct schema *c)
 {
     if (c->char_body < 0) {
         static const char escaped[] = "\"\\/bfnrt";
         struct gram *g = c->g;
-        struct gram_range hex[] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
-        struct gram_range not_d[] = {{'0', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}};
-        struct gram_range d[] = {{'D', 'D'}, {'d', 'd'}}, low[] = {{'0', '7'}};
+        struct gram_range hex[] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}}, high[] = {{'0', '1'}};
         struct gram_range letters[8];
         for (int i = 0; i < 8; i++) {
             letters[i] = (struct gram_range){(uint32_t)escaped[i], (uint32_t)escaped[i]};
         }
         int n = gram_ranges_normalize(letters, 8);
-        int32_t h1 = gram_chars(g, hex, 3, GRAM_STATE_RETURN), h2 = gram_chars(g, hex, 3, h1);
-        int32_t u = gram_alt2(g, gram_chars(g, not_d, 5, gram_chars(g, hex, 3, h2)),
-                              gram_chars(g, d, 2, gram_chars(g, low, 1, h2)));
-        int32_t after =
-            gram_alt2(g, gram_chars(g, letters, n, GRAM_STATE_RETURN), gram_bytes(g, "u", 1, u));
+        int32_t digits = gram_chars(g, high, 1, gram_chars(g, hex, 3, GRAM_STATE_RETURN));
+        int32_t after = gram_alt2(g, gram_chars(g, letters, n, GRAM_STATE_RETURN),
+                                  gram_bytes(g, "u00", 3, digits));
         c->char_body =
             gram_alt2(g, gram_class_body(g, plain_chars, 4), gram_bytes(g, "\\", 1, after));
     }

@@ -36,7 +36,6 @@ static void clear(struct cached_class *e)
 
 /* ---- the trie ---- */
 
-
 struct entry {
     const char *s;
     size_t n;

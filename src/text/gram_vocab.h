@@ -32,7 +32,7 @@ struct gram_long_token {
 
 struct gram_class_masks {
     uint32_t *bucket[GRAM_CLASS_BUCKETS + 1]; /* [k]: at most k + 1 characters; the last: any */
-    struct gram_long_token *longer; /* those of more than GRAM_CLASS_BUCKETS characters */
+    struct gram_long_token *longer;           /* those of more than GRAM_CLASS_BUCKETS characters */
     int n_longer;
     int max_chars; /* of the longest such token */
     /* The trie without subtrees of nothing but such tokens: nodes in preorder, and where in this

@@ -74,13 +74,14 @@ struct grammar {
     } steps;        /* (config << 8 | byte) + 1 -> config */
     uint32_t *seen; /* [cap_items] closure epoch of each item */
     uint32_t epoch;
-    int n_pushes;                /* of the mask being made */
-    int32_t *work, *found;       /* scratch of the closure */
+    int n_pushes;                            /* of the mask being made */
+    int32_t *work, *found;                   /* scratch of the closure */
     const struct gram_class_masks **classes; /* [g.n_classes]; NULL: none */
     struct mask_entry cache[MASK_CACHE];
     uint64_t tick;
     int32_t *walk; /* [GRAM_MAX_TOKEN_BYTES + 1] */
     int start;
+    int overflowed;   /* some position had more tops or empty transitions than the limits */
     atomic_int spent; /* out of room for configurations: new requests need a fresh one */
 };
 
@@ -285,6 +286,7 @@ static void begin(struct grammar *g, struct closure *c)
 static int finish(struct grammar *g, struct closure *c)
 {
     close_over(g, c);
+    g->overflowed |= c->failed;
     if (c->failed || (c->n_found == 0 && !c->accept)) {
         return NO_CONFIG;
     }
@@ -381,14 +383,13 @@ static int make_classes(struct grammar *g)
     for (int k = 0; k < g->g.n_classes && k < MAX_CLASS_MASKS; k++) {
         int best = -1;
         for (int i = 0; i < g->g.n_classes; i++) {
-            if (!tried[i] &&
-                (best < 0 || width(&g->g.classes[i]) > width(&g->g.classes[best]))) {
+            if (!tried[i] && (best < 0 || width(&g->g.classes[i]) > width(&g->g.classes[best]))) {
                 best = i;
             }
         }
         tried[best] = 1;
-        g->classes[best] = gram_class_get(g->v, g->g.classes[best].ranges,
-                                          g->g.classes[best].n_ranges);
+        g->classes[best] =
+            gram_class_get(g->v, g->g.classes[best].ranges, g->g.classes[best].n_ranges);
     }
     free(tried);
     return 0;
@@ -399,9 +400,9 @@ static void add_class_tokens(const struct grammar *g, const struct gram_class_ma
                              uint32_t *mask)
 {
     int all = room >= m->max_chars;
-    const uint32_t *b = m->bucket[all                    ? GRAM_CLASS_BUCKETS
+    const uint32_t *b = m->bucket[all                         ? GRAM_CLASS_BUCKETS
                                   : room < GRAM_CLASS_BUCKETS ? room - 1
-                                                         : GRAM_CLASS_BUCKETS - 1];
+                                                              : GRAM_CLASS_BUCKETS - 1];
     for (int w = 0; w < g->v->n_words; w++) {
         mask[w] |= b[w];
     }
@@ -433,7 +434,7 @@ static int is_shared(const struct grammar *g, const struct config *c, int class_
  * masks of a class whose tokens are decided by that, so that the walk may skip them: all of them
  * are allowed, or no other stack top could match one that is too long. */
 static const struct gram_class_masks *mask_repeats(struct grammar *g, const struct config *c,
-                                              uint32_t *mask)
+                                                   uint32_t *mask)
 {
     const struct gram_class_masks *skip = NULL;
     for (int i = 0; i < c->n; i++) {
@@ -700,10 +701,11 @@ int grammar_compile(struct grammar **out, enum grammar_kind kind, const char *te
     }
     const struct mask_entry *first = cached_mask(g, g->start);
     if (first == NULL || (first->n_allowed == 0 && !g->configs[g->start].accept)) {
-        rc = first == NULL ? ERR_TOO_LARGE : ERR_INVALID;
+        int ambiguous = first == NULL || g->overflowed;
+        rc = ambiguous ? ERR_TOO_LARGE : ERR_INVALID;
         gram_fail(&g->g, rc,
-                  first == NULL ? "grammar is too ambiguous: too many ways to begin"
-                                : "grammar matches no text at all");
+                  ambiguous ? "grammar is too ambiguous: too many ways to begin"
+                            : "grammar matches no text at all");
         goto fail;
     }
     *out = g;

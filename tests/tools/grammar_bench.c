@@ -21,10 +21,10 @@ static const struct {
 } cases[] = {
     {"json_object", GRAMMAR_JSON_OBJECT, "",
      "{\"city\": \"北京\", \"days\": [{\"day\": \"Monday\", \"high\": 31, \"low\": 22.5, \"rain\": "
-     "false}, {\"day\": \"Tuesday\", \"high\": 29, \"low\": null, \"note\": \"thunder \\\"storms\\\" "
+     "false}, {\"day\": \"Tuesday\", \"high\": 29, \"low\": null, \"note\": \"thunder "
+     "\\\"storms\\\" "
      "in the evening\"}], \"source\": \"the national weather service\"}"},
-    {"flat schema", GRAMMAR_JSON_SCHEMA,
-     S({
+    {"flat schema", GRAMMAR_JSON_SCHEMA, S({
          "type" : "object",
          "properties" : {
              "name" : {"type" : "string"},
@@ -38,8 +38,7 @@ static const struct {
      }),
      "{\"name\": \"Ada Lovelace, Countess\", \"age\": 36, \"email\": \"ada.l@example.org\", "
      "\"born\": \"1815-12-10\", \"state\": \"离线\"}"},
-    {"bounded strings", GRAMMAR_JSON_SCHEMA,
-     S({
+    {"bounded strings", GRAMMAR_JSON_SCHEMA, S({
          "type" : "object",
          "properties" : {
              "状态" : {"enum" : [ "在线", "离线" ]},
@@ -52,8 +51,7 @@ static const struct {
      }),
      "{\"状态\": \"在线\", \"备注\": \"设备运行正常，无异常告警 all is fine\", \"code\": "
      "\"QX-20417\", \"slug\": \"night-watch-7\", \"other\": \"a text up to the end\"}"},
-    {"nested schema", GRAMMAR_JSON_SCHEMA,
-     S({
+    {"nested schema", GRAMMAR_JSON_SCHEMA, S({
          "$defs" : {
              "step" : {
                  "type" : "object",
@@ -75,9 +73,9 @@ static const struct {
      }),
      "{\"steps\": [{\"explanation\": \"subtract seven from both sides\", \"output\": \"8x = -30\", "
      "\"children\": [{\"explanation\": \"-23 - 7\", \"output\": \"-30\"}]}, {\"explanation\": "
-     "\"divide by eight\", \"output\": \"x = -3.75\"}], \"score\": 9.75, \"final\": \"x = -3.75\"}"},
-    {"open object", GRAMMAR_JSON_SCHEMA,
-     S({
+     "\"divide by eight\", \"output\": \"x = -3.75\"}], \"score\": 9.75, \"final\": \"x = "
+     "-3.75\"}"},
+    {"open object", GRAMMAR_JSON_SCHEMA, S({
          "type" : "object",
          "properties" : {"id" : {"type" : "integer"}},
          "patternProperties" : {"^x-" : {"type" : "string"}},
@@ -89,8 +87,10 @@ static const struct {
      "Answer: the tern flies from pole to pole every year, 70 thousand km"},
     {"choice", GRAMMAR_CHOICE, S([ "positive", "negative", "neutral", "不确定" ]), "neutral"},
     {"grammar", GRAMMAR_EBNF,
-     "root ::= select\nselect ::= \"SELECT \" cols \" FROM \" name (\" WHERE \" cond)?\ncols ::= name "
-     "(\", \" name)*\ncond ::= name \" = \" (number | string)\nname ::= [a-z] [a-z0-9_]*\nnumber ::= "
+     "root ::= select\nselect ::= \"SELECT \" cols \" FROM \" name (\" WHERE \" cond)?\ncols ::= "
+     "name "
+     "(\", \" name)*\ncond ::= name \" = \" (number | string)\nname ::= [a-z] [a-z0-9_]*\nnumber "
+     "::= "
      "[0-9]+\nstring ::= \"'\" [^']* \"'\"\n",
      "SELECT name, wing_span FROM birds WHERE kind = 'arctic tern'"},
 };
@@ -206,7 +206,8 @@ int main(int argc, char **argv)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         status |= run((int)k, t, v, rounds, &cold, &warm) != 0;
     }
-    printf("mean of all masks: %.0f us cold, %.1f us warm; 8 rows a step: %.2f ms cold, %.2f ms warm\n",
+    printf("mean of all masks: %.0f us cold, %.1f us warm; 8 rows a step: %.2f ms cold, %.2f ms "
+           "warm\n",
            mean(&cold), mean(&warm), 8 * mean(&cold) * 1e-3, 8 * mean(&warm) * 1e-3);
     grammar_vocab_close(v);
     tokenizer_close(t);

@@ -147,6 +147,7 @@ static void both_spellings_of_ebnf_are_read(void **state)
         {"?start: expr\nexpr: NUM (\"+\" NUM)* // sum\nNUM: /[0-9]/~1..2",
          {"1", "12+3"},
          {"", "123", "1+"}},
+        {"root ::= \"\\x41\\u5929\\U0001F600\\\\\\'\\n\"", {"A天😀\\'\n"}, {"x41"}},
         {"start: [\"a\"] \"b\"", {"b", "ab"}, {"a", "aab"}},
     };
     CHECK(GRAMMAR_EBNF, t);
@@ -164,6 +165,8 @@ static void wrong_ebnf_is_refused(void **state)
     refuses(GRAMMAR_EBNF, "root ::= a\na ::= \"x\"? b\nb ::= a \"y\"", ERR_UNSUPPORTED,
             "left-recursive");
     refuses(GRAMMAR_EBNF, "start: \"a\"\n%ignore \" \"", ERR_UNSUPPORTED, "directives");
+    refuses(GRAMMAR_EBNF, "root ::= \"\\d\"", ERR_UNSUPPORTED, "escape \\d in a string");
+    refuses(GRAMMAR_EBNF, "start: \"\\w+\"", ERR_UNSUPPORTED, "escape \\w in a string");
     refuses(GRAMMAR_EBNF, "start: \"a\"i", ERR_UNSUPPORTED, "case-insensitive");
 }
 
@@ -196,10 +199,10 @@ static const struct table schemas[] = {
      {"5", "15"},
      {"0", "20"}},
     {S({"type" : "string"}),
-     {"\"\"", "\"天气\"", "\"\\n\\u5929\"", "\"a b\""},
-     {"\"", "\"\n\"", "\"\\x\"", "\"\\ud800\"", "a"}},
+     {"\"\"", "\"天气\"", "\"\\n\\u001f\"", "\"a b\""},
+     {"\"", "\"\n\"", "\"\\x\"", "\"\\ud800\"", "\"\\u5929\"", "a"}},
     {S({"type" : "string", "minLength" : 2, "maxLength" : 3}),
-     {"\"ab\"", "\"天气好\"", "\"\\n\\n\\n\"", "\"\\u59290\""},
+     {"\"ab\"", "\"天气好\"", "\"\\n\\n\\n\"", "\"\\u00010\""},
      {"\"a\"", "\"abcd\"", "\"天气好好\""}},
     {S({"type" : "string", "pattern" : "^a+$"}),
      {"\"a\"", "\"aaa\""},
