@@ -334,7 +334,7 @@ def test_refusals_cost_no_memory(server):
     before = ternlib.rss_kb(server.proc.pid)
     for _ in range(100):
         refuse()
-    assert ternlib.rss_kb(server.proc.pid) < before + 4096
+    assert ternlib.rss_kb(server.proc.pid) < before + 4096 * ternlib.SLOW ** 2  # sanitizers keep what was freed
 
 
 def test_a_very_long_text_is_refused_quickly(server):

@@ -120,7 +120,7 @@ def test_null_and_missing_content_of_an_assistant_are_accepted(server):
         assert r.status == 200, (message, r)
 
 
-@pytest.mark.parametrize("messages", [[], None, "hi", {}, [17], [{"content": "no role"}], [{"role": 5, "content": "x"}],
+@pytest.mark.parametrize("messages", [[], None, "hi", {}, [1.5], ["hi"], [{"content": "no role"}], [{"role": 5, "content": "x"}],
                                       [{"role": "user", "content": 5}], [[{"role": "user", "content": "x"}]]])
 def test_messages_that_are_none_are_refused(server, messages):
     r = server.post("/v1/chat/completions", {"messages": messages, "max_tokens": 1})

@@ -3,6 +3,7 @@
 old spellings, templates and ids in the request, headers; and what one prompt with many samples costs."""
 import concurrent.futures
 import math
+import os
 import threading
 import time
 
@@ -26,12 +27,17 @@ def refused(r, word, type_=None):
     return e
 
 
+def cpu_seconds(s):
+    """Of the server: says what something cost, also where others keep the machine busy."""
+    fields = open(f"/proc/{s.proc.pid}/stat").read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @pytest.fixture(scope="module")
 def trusting():
-    """Takes templates and 20 or more log-probabilities from requests; the lowest priority number goes first."""
-    with Server(args=["--trust-request-chat-template", "--max-logprobs", -1, "--scheduling-policy", "priority",
-                      "--max-num-seqs", 8, "--enable-prompt-tokens-details",
-                      "--enable-per-request-metrics"]) as s:
+    """Takes templates and any number of log-probabilities; runs 8 sequences at most."""
+    with Server(args=["--trust-request-chat-template", "--max-logprobs", -1, "--max-num-seqs", 8,
+                      "--enable-prompt-tokens-details", "--enable-per-request-metrics"]) as s:
         yield s
 
 
@@ -297,14 +303,14 @@ def test_millions_of_prompt_ids_are_refused_before_they_cost_anything(server):
     before = ternlib.rss_kb(server.proc.pid)
     for key in (b"prompt", b"messages"):
         path = "/v1/completions" if key == b"prompt" else "/v1/chat/completions"
-        t = time.monotonic()
+        t = cpu_seconds(server)
         r = server.post(path, b'{"max_tokens":1,"' + key + b'":[' + b"7," * (n - 1) + b"7]}")
-        assert time.monotonic() - t < 3 * ternlib.SLOW
+        assert cpu_seconds(server) - t < 2 * ternlib.SLOW
         e = refused(r, str(n))
         assert "2048" in e["message"] and e["code"] == "context_length_exceeded"
     r = server.post("/v1/completions", b'{"truncate_prompt_tokens":5,"max_tokens":1,"prompt":[' + b"7," * n + b"7]}")
     refused(r, "JSON values")
-    assert ternlib.rss_kb(server.proc.pid) < before + 150 * 1024
+    assert ternlib.rss_kb(server.proc.pid) < before + 500 * 1024
     d = server.completion([7] * 100_000, truncate_prompt_tokens=5, max_tokens=1)
     assert d["usage"]["prompt_tokens"] == 5
 
@@ -316,9 +322,9 @@ def test_a_long_list_elsewhere_is_no_long_prompt(server):
 
 def test_too_many_or_too_long_bad_words_are_refused_before_they_are_tokenized(server):
     for words in (["x"] * 200_000, ["词" * 3_000_000]):
-        t = time.monotonic()
+        t = cpu_seconds(server)
         refused(server.post("/v1/completions", {"prompt": "a", "bad_words": words}), "bad_words")
-        assert time.monotonic() - t < 2 * ternlib.SLOW
+        assert cpu_seconds(server) - t < 2 * ternlib.SLOW
 
 
 def test_an_answer_of_one_sample_carries_its_times(trusting, server):
@@ -337,21 +343,27 @@ def test_an_answer_of_one_sample_carries_its_times(trusting, server):
 
 # ---- headers and routes ----
 
-def test_the_priority_header_wins_over_the_body(trusting):
+def test_the_priority_header_wins_over_the_body():
+    """One place: what waits is taken by priority."""
     order, lock = [], threading.Lock()
+    with Server(args=["--scheduling-policy", "priority", "--max-num-seqs", 1]) as s, \
+            concurrent.futures.ThreadPoolExecutor(3) as pool:
 
-    def ask(name, priority, headers=None, max_tokens=40):
-        r = trusting.post("/v1/completions", {"prompt": name, "n": 8, "temperature": 1, "max_tokens": max_tokens,
-                                              "ignore_eos": True, "priority": priority}, headers)
-        assert r.status == 200
-        with lock:
-            order.append(name)
-    with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        jobs = [pool.submit(ask, "first", -100, None, 600)]
-        trusting.wait_running(8)
-        jobs.append(pool.submit(ask, "later", 5))
-        time.sleep(0.05)
+        def ask(name, priority, headers=None, max_tokens=2):
+            assert s.post("/v1/completions", {"prompt": name, "max_tokens": max_tokens, "ignore_eos": True,
+                                              "priority": priority}, headers).status == 200
+            with lock:
+                order.append(name)
+
+        def wait_waiting(n):
+            while s.metric("vllm:num_requests_waiting") < n:
+                assert not order, "the first one ended before the others came"
+        jobs = [pool.submit(ask, "first", -100, None, 2000)]
+        s.wait_running(1)
+        jobs.append(pool.submit(ask, "later", 5, None, 400))
+        wait_waiting(1)
         jobs.append(pool.submit(ask, "sooner", 99, {"X-Vllm-Priority": "-7"}))
+        wait_waiting(2)
         for j in jobs:
             j.result()
     assert order == ["first", "sooner", "later"]

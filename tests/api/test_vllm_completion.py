@@ -2,10 +2,8 @@
 """What vLLM's tests of /v1/completions check, in our words and on the shipped model (the table is in README.md). Checks that
 other files here make already are not repeated."""
 import concurrent.futures
-import time
 
 import pytest
-import ternlib
 from ternlib import Server
 
 PATH = "/v1/completions"
@@ -275,18 +273,11 @@ def test_a_tiny_token_budget_streams_no_empty_chunk():
 
 def test_long_texts_being_tokenized_do_not_hold_up_short_requests(server):
     text = "春眠不觉晓，处处闻啼鸟。" * 150_000  # 5 MB
-    stop = time.monotonic() + 1.5
-
-    def long_ones():
-        while time.monotonic() < stop:
-            assert server.post("/tokenize", {"prompt": text}).status == 200
-    slowest = 0
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(long_ones) for _ in range(2)]
-        while time.monotonic() < stop:
-            t = time.monotonic()
-            server.completion("short", max_tokens=2)
-            slowest = max(slowest, time.monotonic() - t)
-        for j in jobs:
-            j.result()
-    assert slowest < 0.5 * ternlib.SLOW * 2
+        long_ones = [pool.submit(server.post, "/tokenize", {"prompt": text}) for _ in range(4)]
+        n_short = 0
+        while not all(f.done() for f in long_ones):
+            server.completion("short", max_tokens=1)
+            n_short += 1
+        assert all(f.result().status == 200 for f in long_ones)
+    assert n_short >= 3 * len(long_ones)  # held up, they would take turns
