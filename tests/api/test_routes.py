@@ -130,6 +130,14 @@ def test_the_early_generate_streams_all_the_text_so_far_in_lines(server):
         assert texts[0].startswith("The sky")
 
 
+def test_the_early_generate_searches_beams_as_its_example_client_asked(server):
+    q = {"prompt": "The sky", "n": 4, "use_beam_search": True, "temperature": 0, "max_tokens": 8}
+    want = ["The sky" + c["text"] for c in server.completion(**q)["choices"]]
+    assert server.post("/generate", q).json == {"text": want}
+    r = server.post("/generate", {**q, "stream": True})
+    assert [ternlib.strict_json(x) for x in r.body.split(b"\n")[:-1]] == [{"text": want}]
+
+
 def test_the_early_generate_takes_the_members_of_sampling_params_only(server):
     r = server.post("/generate", {"prompt": "x", "messages": []})
     assert r.status == 400 and r.json["error"]["param"] == "body.messages"
