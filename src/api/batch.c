@@ -32,6 +32,7 @@ struct chat_batch {
     struct api_error error; /* of the split */
     struct conversation *conversations;
     int n, n_left; /* without an answer */
+    int started;   /* the worker is done with it */
     int n_alive;   /* requests that exist, and 1 while they are being started */
     int64_t created;
     char id[192];
@@ -299,9 +300,11 @@ static void gone(void *user)
 {
     struct chat_batch *b = user;
     leave_client(b);
-    b->n_alive++; /* abandoning may free the last request */
-    abandon_all(b, NULL);
-    release(b);
+    if (b->started) { /* else the worker still has it */
+        b->n_alive++; /* abandoning may free the last request */
+        abandon_all(b, NULL);
+        release(b);
+    }
 }
 
 static void start_all(struct chat_batch *b)
@@ -334,6 +337,7 @@ static void split_done(struct work *w)
 {
     struct chat_batch *b = (struct chat_batch *)((char *)w - offsetof(struct chat_batch, work));
     struct http_exchange *x = b->x;
+    b->started = 1;
     if (b->error.status && x) {
         leave_client(b);
         respond_error(b->server, x, &b->error);

@@ -458,6 +458,9 @@ static int run(struct batch *b, struct setup *s, const struct args_batch *a,
                const struct args_server *v, struct err *e)
 {
     size_t to_run = 0;
+    if (v->port != 8000 || v->host) {
+        log_warning(b->log, "--host and --port have no effect: a batch listens on no port");
+    }
     log_info(b->log, "Reading batch from %s...", a->input);
     int rc = batch_file_open(&b->file, a->input, a->output, a->overwrite, b->log, e);
     if (rc < 0) {
