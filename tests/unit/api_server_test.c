@@ -367,8 +367,8 @@ static void errors_have_vllms_types_and_params(void **state)
          400, "BadRequestError", "tool_choice", "--enable-auto-tool-choice"},
         {"/v1/chat/completions",
          "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"response_format\":"
-         "{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"not\":{}}}}}",
-         400, "BadRequestError", "response_format", "keyword 'not'"},
+         "{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"$dynamicRef\":\"#x\"}}}}",
+         400, "BadRequestError", "response_format", "$dynamicRef"},
         {"/v1/chat/completions",
          "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"stream\":true,"
          "\"prompt_logprobs\":1}",

@@ -350,7 +350,8 @@ static void what_cannot_be_honoured_is_refused_by_name(void **state)
             "tool_choice", "does not match");
     refuses("\"tool_choice\":\"required\"", "tool_choice", "`tools` must be set");
     refuses(TOOLS ",\"response_format\":{\"type\":\"json_object\"}", "response_format", "auto");
-    refuses(FORCE("{\"properties\":{\"a\":{\"not\":{}}}}"), "tools.1.function.parameters", "'not'");
+    refuses(FORCE("{\"properties\":{\"a\":{\"$dynamicRef\":\"#x\"}}}"),
+            "tools.1.function.parameters", "$dynamicRef");
     refuses(FORCE("{\"properties\":{\"a\":{\"$ref\":\"#/nowhere\"}}}"),
             "tools.1.function.parameters", "$ref");
     refuses("\"functions\":[{\"name\":\"f\"}]", "functions", "tools");
