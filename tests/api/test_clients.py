@@ -19,6 +19,10 @@ def test_the_official_client_lists_completes_and_streams(server, node_clients):
     run_node("client.mjs", server.url)
 
 
+def test_the_official_client_calls_tools(server, node_clients):
+    run_node("tools.mjs", server.url)
+
+
 def test_the_official_client_uses_responses(tool_server, node_clients):
     with ternlib.Server(args=TOOLS, env={"VLLM_ENABLE_RESPONSES_API_STORE": "1"}) as keeper:
         run_node("responses.mjs", tool_server.url, keeper.url)
