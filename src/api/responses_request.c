@@ -16,6 +16,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -180,12 +181,15 @@ static int fail_item(struct conversion *c, const char *member, const char *kind,
     return api_fail_field(c->e, param, kind, value, "%s", msg);
 }
 
-static int fail_unsupported(struct conversion *c, const char *member, const char *fmt,
-                            const char *name)
+TERN_PRINTF(3, 4)
+static int fail_unsupported(struct conversion *c, const char *member, const char *fmt, ...)
 {
     char param[96], msg[200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(msg, sizeof msg, fmt, ap);
+    va_end(ap);
     snprintf(param, sizeof param, "%s.%zu%s%s", c->field, c->at, *member ? "." : "", member);
-    snprintf(msg, sizeof msg, fmt, name);
     return api_fail(c->e, 400, TYPE_BAD, param, "%s", msg);
 }
 
@@ -310,7 +314,7 @@ static int add_reasoning(struct conversion *c, const struct json *item)
 {
     const struct json *content = json_get(item, "content"), *summary = json_get(item, "summary");
     if (json_type(json_get(item, "encrypted_content")) != JSON_NULL) {
-        return fail_unsupported(c, "encrypted_content", "Encrypted content is not supported.", "");
+        return fail_unsupported(c, "encrypted_content", "Encrypted content is not supported.");
     }
     const char *member = json_length(content) > 0 ? "content" : "summary";
     const struct json *parts = json_length(content) > 0 ? content : summary;

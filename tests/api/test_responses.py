@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """/v1/responses: shapes, the order of events, errors by name, what is stored, and that it says what chat says."""
+import concurrent.futures
 import json
+import socket
 import threading
 import time
 
@@ -597,6 +599,41 @@ def test_a_background_stream_goes_on_without_its_client_and_can_be_followed_from
     assert keeper.get("/v1/responses/resp_followed").json == live[-1]["response"]
     for query in ("starting_after=x", "starting_after=-5"):
         assert keeper.get("/v1/responses/resp_followed?stream=true&" + query).status == 400
+
+
+def test_a_follower_that_stops_reading_for_a_while_gets_every_event(keeper):
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.settimeout(30 * ternlib.SLOW)
+        s.connect(("127.0.0.1", keeper.port))
+        s.sendall(ternlib.http_bytes("/v1/responses", {
+            "input": POEM, "stream": True, "background": True, "ignore_eos": True, "max_output_tokens": 1500,
+            "request_id": "slow"}))
+        assert s.recv(1)
+        wait_done(keeper, "resp_slow")
+        raw = b""
+        while not raw.endswith(b"\r\n0\r\n\r\n"):
+            got = s.recv(65536)
+            assert got, "the stream was cut"
+            raw += got
+    assert raw.count(b"event: response.output_text.delta") >= 1000
+    live = parse_events(keeper.get("/v1/responses/resp_slow?stream=true").body)
+    assert [e["sequence_number"] for e in live] == list(range(len(live)))
+    assert raw.count(b"event: ") == len(live)
+
+
+def test_long_requests_continue_stored_responses_while_others_are_stored(keeper):
+    """Long bodies are parsed on another thread, which reads the store that the net loop writes."""
+    first = respond(keeper, "春" * 400, max_output_tokens=2)
+    want = respond(keeper, "夏" * 100, previous_response_id=first["id"], max_output_tokens=4)
+    pad = {"metadata": {"pad": "x" * 20000}}
+
+    def ask(i):
+        d = respond(keeper, "夏" * 100, previous_response_id=first["id"], max_output_tokens=4, **(pad if i % 2 else {}))
+        return d["usage"]["input_tokens"], output_text(d)
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        got = set(pool.map(ask, range(64)))
+    assert got == {(want["usage"]["input_tokens"], output_text(want))}
 
 
 def test_events_are_kept_of_background_streams_only(keeper):
