@@ -193,6 +193,48 @@ static void pipelined_requests_are_answered_in_order_and_the_connection_stays(vo
     close_rig(&r);
 }
 
+/* Answers of a pipeline share the socket's buffer and ours; a reader slower than the idle time-out
+ * is no idle connection. */
+static void a_long_pipeline_is_answered_whole_and_in_order_however_slowly_it_is_read(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct buf b, q;
+    enum { N = 100, BODY = 8000 };
+    open_rig(&r, 1, 5, 5, 100);
+    buf_init(&b);
+    buf_init(&q);
+    for (int i = 0; i < N; i++) {
+        buf_printf(&q, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n<%03d>", BODY,
+                   i);
+        for (int k = 5; k < BODY; k++) {
+            buf_putc(&q, 'x');
+        }
+    }
+    int fd = rig_connect_rcvbuf(r.port, 4096);
+    rig_send(fd, q.data, q.len);
+    char block[32768];
+    for (ssize_t n; b.len < (size_t)N * BODY && (n = recv(fd, block, sizeof block, 0)) > 0;) {
+        buf_append(&b, block, (size_t)n);
+        usleep(30000);
+    }
+    rig_read(fd, &b, "xxxx\r\n", 200); /* the rest */
+    const char *at = b.data;
+    for (int i = 0; i < N; i++) {
+        char marker[8];
+        snprintf(marker, sizeof marker, "<%03d>", i);
+        at = strstr(at, marker);
+        if (!at) {
+            fail_msg("answer %d is missing or out of order", i);
+        }
+    }
+    assert_int_equal(rig_count(&b, "HTTP/1.1 200 OK"), N);
+    close(fd);
+    buf_fini(&b);
+    buf_fini(&q);
+    close_rig(&r);
+}
+
 static void a_large_body_comes_back_whole(void **state)
 {
     (void)state;
@@ -472,6 +514,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pipelined_requests_are_answered_in_order_and_the_connection_stays),
+        cmocka_unit_test(a_long_pipeline_is_answered_whole_and_in_order_however_slowly_it_is_read),
         cmocka_unit_test(a_large_body_comes_back_whole),
         cmocka_unit_test(a_refused_body_is_answered_before_it_is_read),
         cmocka_unit_test(expect_100_gets_its_continue),
