@@ -47,14 +47,14 @@ static const char *reason(void)
 
 static int give_password(char *out, int size, int writing, void *user)
 {
-    const char *password = user;
+    const char *password = user ? user : "";
+    int n = 0;
     (void)writing;
-    size_t n = password ? strlen(password) : 0;
-    if (n == 0 || n > (size_t)size) {
-        return -1; /* never asked for at a terminal */
+    while (n < size && password[n]) { /* no NUL behind it */
+        out[n] = password[n];
+        n++;
     }
-    memcpy(out, password, n);
-    return (int)n;
+    return n > 0 && !password[n] ? n : -1; /* never asked for at a terminal */
 }
 
 static int check_readable(const char *option, const char *path, struct err *e)
