@@ -31,7 +31,7 @@ struct bench {
     size_t at;     /* where the next matrix starts */
     uint16_t *a, *x, *out;
     float *c, *acc, *scratch;
-    double gbps, gflops_bf16, gflops_f32; /* limits; gbps is the median of `probes` */
+    double gbps, gflops_bf16, gflops_f32, gops_i8; /* limits; gbps is the median of `probes` */
     double probes[N_REPEATS];
     uint64_t sink[MAX_THREADS];
     cpu_task *task; /* what `timed` runs, and how long each worker took */
@@ -105,6 +105,46 @@ __attribute__((target("avx512f"))) static void spin_bf16(long rounds)
                        "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23");
 }
 
+__attribute__((target("avx512f"))) static void spin_i8(long rounds)
+{
+    __asm__ volatile(".irp i," CHAINS_24 "\n\tvpxord %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n"
+                     "1:\n\t.irp i," CHAINS_24
+                     "\n\tvpdpbusd %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n\t"
+                     "dec %0\n\tjnz 1b"
+                     : "+r"(rounds)
+                     :
+                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16",
+                       "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23");
+}
+
+/* int8 products through int16 halves, the exact way below VNNI. */
+__attribute__((target("avx512bw"))) static void spin_i16_avx512(long rounds)
+{
+    __asm__ volatile(".irp i," CHAINS_12 "\n\tvpxord %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n"
+                     "1:\n\t.irp i," CHAINS_12
+                     "\n\tvpmaddwd %%zmm\\i, %%zmm\\i, %%zmm12\n\tvpaddd %%zmm12, %%zmm\\i, "
+                     "%%zmm\\i\n\t.endr\n\t"
+                     "dec %0\n\tjnz 1b"
+                     : "+r"(rounds)
+                     :
+                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                       "xmm9", "xmm10", "xmm11", "xmm12");
+}
+
+__attribute__((target("avx2"))) static void spin_i16_avx2(long rounds)
+{
+    __asm__ volatile(".irp i," CHAINS_12 "\n\tvpxor %%ymm\\i, %%ymm\\i, %%ymm\\i\n\t.endr\n"
+                     "1:\n\t.irp i," CHAINS_12
+                     "\n\tvpmaddwd %%ymm\\i, %%ymm\\i, %%ymm12\n\tvpaddd %%ymm12, %%ymm\\i, "
+                     "%%ymm\\i\n\t.endr\n\t"
+                     "dec %0\n\tjnz 1b"
+                     : "+r"(rounds)
+                     :
+                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                       "xmm9", "xmm10", "xmm11", "xmm12");
+}
+
 __attribute__((target("avx512f"))) static void spin_f32_avx512(long rounds)
 {
     __asm__ volatile(".irp i," CHAINS_24 "\n\tvpxord %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n"
@@ -167,6 +207,20 @@ static void spin_bf16_task(void *arg, int worker, int n_workers)
     spin_bf16(SPIN_ROUNDS);
 }
 
+static void spin_i8_task(void *arg, int worker, int n_workers)
+{
+    struct bench *b = arg;
+    (void)worker;
+    (void)n_workers;
+    if (b->k->level == CPU_AVX512_BF16) {
+        spin_i8(SPIN_ROUNDS);
+    } else if (b->k->level == CPU_AVX512) {
+        spin_i16_avx512(SPIN_ROUNDS);
+    } else {
+        spin_i16_avx2(SPIN_ROUNDS);
+    }
+}
+
 static void spin_f32_task(void *arg, int worker, int n_workers)
 {
     struct bench *b = arg;
@@ -221,6 +275,12 @@ static void probe_arithmetic(struct bench *b)
     if (b->k->level == CPU_AVX512_BF16) {
         keep_best(&b->gflops_bf16, rounds * 24 * 64 / seconds(b, spin_bf16_task, b) * 1e-9);
     }
+    if (b->k->level >= CPU_AVX2) {
+        double ops = b->k->level == CPU_AVX512_BF16 ? 24 * 128
+                     : b->k->level == CPU_AVX512    ? 12 * 64
+                                                    : 12 * 32;
+        keep_best(&b->gops_i8, rounds * ops / seconds(b, spin_i8_task, b) * 1e-9);
+    }
     if (b->k->level >= CPU_AVX512) {
         keep_best(&b->gflops_f32, rounds * 24 * 32 / seconds(b, spin_f32_task, b) * 1e-9);
     } else if (b->k->level == CPU_AVX2) {
@@ -253,7 +313,39 @@ struct product {
     enum op op;
     enum act_type t;
     int n, k;
+    const struct kind *kind; /* NULL: bf16 */
 };
+
+/* A quantized format. */
+struct kind {
+    const char *name;
+    struct weight w; /* all but shape and data */
+};
+static const struct kind kinds[] = {
+    {"i8", {.format = WEIGHT_I8, .input = INPUT_I8, .scale_type = DTYPE_BF16, .group = 1 << 20}},
+    {"i8-32", {.format = WEIGHT_I8, .input = INPUT_I8, .scale_type = DTYPE_F16, .group = 32}},
+    {"i4-32", {.format = WEIGHT_I4, .input = INPUT_I8, .scale_type = DTYPE_F16, .group = 32}},
+    {"i4-128z",
+     {.format = WEIGHT_I4,
+      .input = INPUT_I8,
+      .scale_type = DTYPE_F16,
+      .group = 128,
+      .has_zero = 1}},
+    {"i4a16", {.format = WEIGHT_I4, .scale_type = DTYPE_F16, .group = 128, .has_zero = 1}},
+    {"f8", {.format = WEIGHT_F8_E4M3, .input = INPUT_E4M3, .scale_type = DTYPE_F32, .group = 128}},
+};
+#define N_KINDS (sizeof kinds / sizeof kinds[0])
+
+static struct weight weight_like(const struct product *p)
+{
+    struct weight w = {.format = WEIGHT_BF16};
+    if (p->kind != NULL) {
+        w = p->kind->w;
+    }
+    w.n = p->n;
+    w.k = p->k;
+    return w;
+}
 
 struct product_run {
     struct bench *b;
@@ -270,6 +362,9 @@ static void product_task(void *arg, int worker, int n_workers)
     const struct act_kernels *k = &b->k->act[r->p->t];
     int t0, t1, tiles = r->w.n / 16;
     size_t ldk = (size_t)r->w.k, ldn = (size_t)r->w.n;
+    if (r->w.input != INPUT_ACT) {
+        ldk = input_row_bytes(r->w.input, r->w.k, r->w.group) + 64;
+    }
     if (r->p->op == GEMM_SWIGLU) {
         cpu_split(tiles / 2, 2, worker, n_workers, &t0, &t1);
         k->gemm_swiglu(b->out, ldn / 2, b->a, ldk, &r->w, r->w.n / 2, r->m, t0, t1);
@@ -296,12 +391,13 @@ static void product_runs(void *arg, int worker, int n_workers)
 
 static void bench_product(struct bench *b, const struct product *p, int m)
 {
-    struct product_run r = {b, p, {.format = WEIGHT_BF16, .n = p->n, .k = p->k}, m, 1, 0};
+    struct product_run r = {b, p, weight_like(p), m, 1, 0};
+    const char *format = p->kind != NULL ? p->kind->name : p->t == ACT_BF16 ? "bf16" : "f32";
     double s[N_REPEATS], flops = 2.0 * m * p->n * p->k;
-    if (b->filter && !strstr(p->name, b->filter)) {
+    if (b->filter && !strstr(p->name, b->filter) && strcmp(format, b->filter) != 0) {
         return;
     }
-    r.n_bytes = weight_bytes(&(struct weight){.format = WEIGHT_BF16, .n = p->n, .k = p->k});
+    r.n_bytes = weight_bytes(&r.w);
     r.n_runs = m > 32 ? 1 : (int)(PROBE_BYTES / r.n_bytes);
     r.n_runs = r.n_runs < 1 ? 1 : r.n_runs;
     probe_arithmetic(b);
@@ -313,50 +409,63 @@ static void bench_product(struct bench *b, const struct product *p, int m)
     b->gbps = median(b->probes, N_REPEATS);
     double t = median(s, N_REPEATS), gbps = (double)r.n_bytes / t * 1e-9, gflops = flops / t * 1e-9;
     double peak = p->t == ACT_BF16 && b->gflops_bf16 > 0 ? b->gflops_bf16 : b->gflops_f32;
+    peak = r.w.input == INPUT_I8 ? b->gops_i8 : peak;
     printf(
-        "%-12s %-4s M %4d N %6d K %4d %9.1f us %7.1f of %5.1f GB/s %5.1f%% %8.1f GFLOP/s %5.1f%%\n",
-        p->name, p->t == ACT_BF16 ? "bf16" : "f32", m, p->n, p->k, t * 1e6, gbps, b->gbps,
-        100 * gbps / b->gbps, gflops, peak > 0 ? 100 * gflops / peak : 0.0);
+        "%-12s %-7s M %4d N %6d K %4d %9.1f us %7.1f of %5.1f GB/s %5.1f%% %8.1f GOP/s %5.1f%%\n",
+        p->name, format, m, p->n, p->k, t * 1e6, gbps, b->gbps, 100 * gbps / b->gbps, gflops,
+        peak > 0 ? 100 * gflops / peak : 0.0);
     fflush(stdout);
 }
 
 /* ---- a whole decode step's products, in order, one barrier apart ---- */
 
+static const struct product layer[] = {
+    {"qkv", GEMM, ACT_BF16, 2560, 1024, NULL},
+    {"o", GEMM_ADD, ACT_BF16, 1024, 2048, NULL},
+    {"gate_up", GEMM_SWIGLU, ACT_BF16, 6144, 1024, NULL},
+    {"down", GEMM_ADD, ACT_BF16, 1024, 3072, NULL},
+};
+static const struct product head = {"lm_head", GEMM, ACT_BF16, 103424, 1024, NULL};
+
+struct step_run {
+    struct bench *b;
+    const struct kind *kind;
+};
+
 static void step_task(void *arg, int worker, int n_workers)
 {
-    static const struct product layer[] = {
-        {"qkv", GEMM, ACT_BF16, 2560, 1024},
-        {"o", GEMM_ADD, ACT_BF16, 1024, 2048},
-        {"gate_up", GEMM_SWIGLU, ACT_BF16, 6144, 1024},
-        {"down", GEMM_ADD, ACT_BF16, 1024, 3072},
-    };
-    static const struct product head = {"head", GEMM, ACT_BF16, 103424, 1024};
-    struct bench *b = arg;
+    struct step_run *step = arg;
+    struct bench *b = step->b;
     size_t at = 0;
     for (int i = 0; i < 18 * 4 + 1; i++) {
-        const struct product *p = i < 72 ? &layer[i % 4] : &head;
-        struct product_run r = {
-            b, p, {.format = WEIGHT_BF16, .n = p->n, .k = p->k, .data = b->weights + at}, 1, 1, 0};
-        at += weight_bytes(&(struct weight){.format = WEIGHT_BF16, .n = p->n, .k = p->k});
-        if (at > POOL_BYTES) {
-            at = 0;
-            r.w.data = b->weights;
-        }
+        struct product p = i < 72 ? layer[i % 4] : head;
+        p.kind = step->kind;
+        struct product_run r = {b, &p, weight_like(&p), 1, 1, 0};
+        size_t n = weight_bytes(&r.w);
+        at = at + n > POOL_BYTES ? 0 : at;
+        r.w.data = b->weights + at;
+        at += n;
         product_task(&r, worker, n_workers);
         cpu_pool_barrier(b->pool, worker);
     }
 }
 
-static void bench_step(struct bench *b)
+static void bench_step(struct bench *b, const struct kind *kind)
 {
-    double n_bytes =
-        18.0 * (2560 * 1024 + 1024 * 2048 + 6144 * 1024 + 1024 * 3072) * 2 + 103424.0 * 1024 * 2;
-    if (b->filter && !strstr("step", b->filter)) {
+    struct step_run r = {b, kind};
+    double n_bytes = 0;
+    for (int i = 0; i < 18 * 4 + 1; i++) {
+        struct product p = i < 72 ? layer[i % 4] : head;
+        p.kind = kind;
+        struct weight w = weight_like(&p);
+        n_bytes += (double)weight_bytes(&w);
+    }
+    if (b->filter && !strstr("step", b->filter) && (!kind || strcmp(kind->name, b->filter) != 0)) {
         return;
     }
-    double t = measure(b, step_task, b), gbps = n_bytes / t * 1e-9;
-    printf("%-12s bf16 M    1 %-15s %9.1f us %7.1f of %5.1f GB/s %5.1f%%\n", "step", "all 0.3B",
-           t * 1e6, gbps, b->gbps, 100 * gbps / b->gbps);
+    double t = measure(b, step_task, &r), gbps = n_bytes / t * 1e-9;
+    printf("%-12s %-7s M    1 %-15s %9.1f us %7.1f of %5.1f GB/s %5.1f%%\n", "step",
+           kind ? kind->name : "bf16", "all 0.3B", t * 1e6, gbps, b->gbps, 100 * gbps / b->gbps);
 }
 
 /* ---- the rest ---- */
@@ -409,7 +518,7 @@ static void bench_attention(struct bench *b, enum act_type t, int n_q)
            flops = r.n_parts * 256.0 * 128 * 4 * n_q;
     double peak = t == ACT_BF16 && b->gflops_bf16 > 0 ? b->gflops_bf16 : b->gflops_f32;
     printf(
-        "%-12s %-4s queries %2d, 256 positions %6.1f us %9.1f GB/s %5.1f%% %8.1f GFLOP/s %5.1f%%\n",
+        "%-12s %-4s queries %2d, 256 positions %6.1f us %9.1f GB/s %5.1f%% %8.1f GOP/s %5.1f%%\n",
         "attention", t == ACT_BF16 ? "bf16" : "f32", n_q, best * 1e6 / r.n_parts,
         bytes / best * 1e-9, 100 * bytes / best * 1e-9 / b->gbps, flops / best * 1e-9,
         peak > 0 ? 100 * flops / best * 1e-9 / peak : 0.0);
@@ -496,20 +605,17 @@ static void limits_now(struct bench *b)
 
 static void run_all(struct bench *b)
 {
-    static const struct product products[] = {
-        {"qkv", GEMM, ACT_BF16, 2560, 1024},
-        {"o", GEMM_ADD, ACT_BF16, 1024, 2048},
-        {"gate_up", GEMM_SWIGLU, ACT_BF16, 6144, 1024},
-        {"down", GEMM_ADD, ACT_BF16, 1024, 3072},
-        {"lm_head", GEMM, ACT_BF16, 103424, 1024},
-    };
-    static const struct product wide = {"gate_up", GEMM_SWIGLU, ACT_F32, 6144, 1024};
+    static const struct product wide = {"gate_up", GEMM_SWIGLU, ACT_F32, 6144, 1024, NULL};
     static const int ms[] = {1, 2, 4, 6, 8, 12, 16, 32, 64, 128, 512};
-    bench_step(b);
-    for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
+    for (int i = -1; i < (int)N_KINDS; i++) {
+        bench_step(b, i < 0 ? NULL : &kinds[i]);
+    }
+    for (size_t i = 0; i < 5 * (1 + N_KINDS); i++) {
+        struct product p = i % 5 < 4 ? layer[i % 5] : head;
+        p.kind = i < 5 ? NULL : &kinds[i / 5 - 1];
         for (size_t j = 0; j < sizeof ms / sizeof ms[0]; j++) {
-            if (products[i].n < 100000 || ms[j] <= 32) {
-                bench_product(b, &products[i], ms[j]);
+            if (p.n < 100000 || ms[j] <= 32) {
+                bench_product(b, &p, ms[j]);
             }
         }
     }
@@ -561,19 +667,21 @@ int kbench_run(const char *level, const char *filter)
     cpu_pool_run(b.pool, fill_task, &b);
     memcpy(b.a, b.weights, 512 * 3072 * 4);
     limits_now(&b);
-    printf("level %s, 1 thread: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32\n",
-           cpu_level_name(b.k->level), b.gbps, b.gflops_bf16, b.gflops_f32);
+    printf("level %s, 1 thread: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32, %.0f GOP/s "
+           "int8\n",
+           cpu_level_name(b.k->level), b.gbps, b.gflops_bf16, b.gflops_f32, b.gops_i8);
     cpu_pool_close(b.pool);
     b.pool = NULL;
-    b.gbps = b.gflops_bf16 = b.gflops_f32 = 0;
+    b.gbps = b.gflops_bf16 = b.gflops_f32 = b.gops_i8 = 0;
     b.n_threads = n_threads;
     if (cpu_pool_open(&b.pool, n_threads, limits.cpu_ids, &e) < 0) {
         fprintf(stderr, "kcheck: %s\n", e.text);
         goto done;
     }
     limits_now(&b);
-    printf("level %s, %d threads: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32\n",
-           cpu_level_name(b.k->level), n_threads, b.gbps, b.gflops_bf16, b.gflops_f32);
+    printf("level %s, %d threads: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32, %.0f GOP/s "
+           "int8\n",
+           cpu_level_name(b.k->level), n_threads, b.gbps, b.gflops_bf16, b.gflops_f32, b.gops_i8);
     run_all(&b);
     rc = 0;
 done:
