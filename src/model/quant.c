@@ -137,7 +137,7 @@ static int zero_at(const struct quant_matrix *m, int row, size_t group)
 /* The group that packed matrices use for groups of g columns out of cols. */
 static int packed_group(int g, int cols)
 {
-    for (int p = 256; p >= 32 && g < cols; p /= 2) {
+    for (int p = 128; p >= 32 && g < cols; p /= 2) {
         if (g % p == 0) {
             return p;
         }

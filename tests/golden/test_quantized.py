@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantized checkpoints from outside: every tensor of a format is used or the file is refused by name, and the
+configuration, the flag and the tensors must agree."""
+import json
+import struct
+
+import pytest
+from ternlib import run
+from test_loading import config, copy, retensor
+
+ATT = "model.layers.0.self_attn.q_proj."
+DOWN = "model.layers.1.mlp.down_proj."
+FILE = "model.safetensors"
+FAULTS = {}
+
+
+def fault(base, *words):
+    def add(f):
+        FAULTS[f.__name__] = (base, f, words)
+        return f
+    return add
+
+
+def drop(d, name):
+    retensor(d, lambda t: t.pop(name))
+
+
+def quantization(d, **changes):
+    q = json.loads((d / "config.json").read_text())["quantization_config"]
+    for k, v in changes.items():
+        if v is None:
+            q.pop(k, None)
+        else:
+            q[k] = v
+    config(d, quantization_config=q)
+
+
+def patch(d, name, change):
+    """change(dtype, shape, data) -> the new triple."""
+    retensor(d, lambda t: t.__setitem__(name, change(*t[name])))
+
+
+# ---- missing and unused ----
+
+@fault("dense-awq", FILE, DOWN + "qzeros")
+def awq_without_zero_points(d):
+    drop(d, DOWN + "qzeros")
+
+
+@fault("dense-awq", FILE, ATT + "scales")
+def awq_without_scales(d):
+    drop(d, ATT + "scales")
+
+
+@fault("dense-awq", FILE, "unknown tensor", ATT + "g_idx")
+def awq_with_a_tensor_of_gptq(d):
+    retensor(d, lambda t: t.__setitem__(ATT + "g_idx", ("I32", [128], bytes(512))))
+
+
+@fault("dense-awq", FILE, ATT + "weight")
+def awq_with_a_layer_that_the_configuration_calls_plain(d):
+    quantization(d, modules_to_not_convert=["layers.0.self_attn.q_proj"])
+
+
+@fault("dense-awq", FILE, "missing", "self_attn.q_proj.weight")
+def awq_without_its_configuration(d):
+    config(d, quantization_config=None)
+
+
+@fault("dense-gptq", FILE, DOWN + "g_idx")
+def gptq_in_act_order_without_the_order(d):
+    drop(d, DOWN + "g_idx")
+
+
+@fault("dense-ct-w4a16", FILE, DOWN + "weight_shape")
+def packed_words_without_their_shape(d):
+    drop(d, DOWN + "weight_shape")
+
+
+@fault("dense-ct-w4a16", FILE, "weight_zero_point")
+def asymmetric_words_without_zero_points(d):
+    q = json.loads((d / "config.json").read_text())["quantization_config"]["config_groups"]
+    q["group_0"]["weights"]["symmetric"] = False
+    quantization(d, config_groups=q)
+
+
+@fault("dense-ct-w4a16", FILE, "unknown tensor", DOWN + "weight_zero_point")
+def symmetric_words_with_zero_points(d):
+    retensor(d, lambda t: t.__setitem__(DOWN + "weight_zero_point", ("I32", [16, 11], bytes(704))))
+
+
+@fault("dense-ct-w8a8", FILE, "unknown tensor", DOWN + "input_scale")
+def dynamic_activations_with_a_static_scale(d):
+    retensor(d, lambda t: t.__setitem__(DOWN + "input_scale", ("F32", [1], bytes(4))))
+
+
+@fault("dense-fp8-block", FILE, ATT + "weight_scale_inv")
+def fp8_without_scales(d):
+    drop(d, ATT + "weight_scale_inv")
+
+
+# ---- shapes, types, contents ----
+
+@fault("dense-awq", FILE, "qzeros", "[2, 32]", "[4, 32]")
+def another_group_size_than_the_file(d):
+    quantization(d, group_size=64)
+
+
+@fault("dense-awq", FILE, DOWN, "group_size 64", "352")
+def a_group_size_that_does_not_divide_the_inputs(d):
+    retensor(d, lambda t: [t.pop(k) for k in list(t) if "_proj." in k and DOWN not in k])
+    quantization(d, group_size=64, modules_to_not_convert=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
+                                                           "layers.0."])
+
+
+@fault("dense-awq", FILE, ATT + "qweight", "I32", "U32")
+def words_of_another_type(d):
+    patch(d, ATT + "qweight", lambda dtype, shape, data: ("U32", shape, data))
+
+
+@fault("dense-awq", FILE, ATT + "scales", "[4, 256]", "[256, 4]")
+def scales_lying_the_other_way(d):
+    patch(d, ATT + "scales", lambda dtype, shape, data: (dtype, shape[::-1], data))
+
+
+@fault("dense-gptq", FILE, ATT + "g_idx", "desc_act")
+def an_order_that_the_configuration_denies(d):
+    quantization(d, desc_act=False)
+
+
+@fault("dense-gptq", FILE, ATT + "g_idx", "input 3 is in group 77")
+def a_group_that_is_not_there(d):
+    patch(d, ATT + "g_idx", lambda dtype, shape, data: (dtype, shape, data[:12] + struct.pack("<i", 77) + data[16:]))
+
+
+@fault("dense-gptq", FILE, ATT + "g_idx", "unequal")
+def groups_of_unequal_size(d):
+    patch(d, ATT + "g_idx", lambda dtype, shape, data: (dtype, shape, struct.pack("<2i", 1, 1) * 16 + data[128:]))
+
+
+@fault("dense-ct-w4a16", FILE, DOWN + "weight_shape", "[128, 351]", "[128, 352]")
+def words_of_another_shape_than_said(d):
+    patch(d, DOWN + "weight_shape", lambda dtype, shape, data: (dtype, shape, struct.pack("<2q", 128, 351)))
+
+
+@fault("dense-fp8-block", FILE, DOWN + "weight_scale_inv", "[1, 3]")
+def fp8_with_scales_of_other_blocks(d):
+    patch(d, DOWN + "weight_scale_inv", lambda dtype, shape, data: (dtype, [3, 1], data))
+
+
+@fault("dense-ct-fp8", FILE, DOWN + "weight", "F8_E4M3", "I8")
+def int8_where_fp8_is_announced(d):
+    patch(d, DOWN + "weight", lambda dtype, shape, data: ("I8", shape, data))
+
+
+@fault("dense-ct-fp8", FILE, DOWN + "weight", "row 1, column 2", "NaN")
+def fp8_with_a_nan(d):
+    at = 352 + 2
+    patch(d, DOWN + "weight", lambda dtype, shape, data: (dtype, shape, data[:at] + b"\x7f" + data[at + 1:]))
+
+
+@fault("dense-awq", FILE, ATT + "scales", "row 5, group 0", "inf")
+def a_scale_that_is_infinite(d):
+    patch(d, ATT + "scales", lambda dtype, shape, data: (dtype, shape, data[:10] + struct.pack("<H", 0x7c00) + data[12:]))
+
+
+# ---- configuration ----
+
+@fault("dense-awq", "config.json", "quantization_config.bits", "3")
+def three_bits(d):
+    quantization(d, bits=3)
+
+
+@fault("dense-gptq", "config.json", "quantization_config.checkpoint_format", "marlin")
+def another_kernel_layout(d):
+    quantization(d, checkpoint_format="marlin")
+
+
+@fault("dense-ct-w8a8", "config.json", "kv_cache_scheme")
+def a_quantized_kv_cache(d):
+    quantization(d, kv_cache_scheme={"num_bits": 8, "type": "float"})
+
+
+@fault("dense-fp8-block", "config.json", "weight_block_size", "[64,64]")
+def blocks_of_another_size(d):
+    quantization(d, weight_block_size=[64, 64])
+
+
+@pytest.mark.parametrize("name", sorted(FAULTS))
+def test_a_fault_in_a_quantized_checkpoint_is_one_line(shared, tmp_path, name):
+    base, breaks, words = FAULTS[name]
+    d = copy(shared, tmp_path / "model", base)
+    breaks(d)
+    r = run("generate", d, "--prompt-ids", "5", "--max-tokens", 1)
+    line = r.stderr.decode("utf-8", "strict")
+    assert r.returncode == 1 and r.stdout == b"" and len(line.splitlines()) == 1, line
+    if "has no kernels for quantized weights" in line:
+        pytest.skip("this level computes no quantized weights")
+    for w in words:
+        assert w in line, line
+
+
+def formats(model, *flags):
+    r = run("info", model, "--json", *flags)
+    assert r.returncode == 0, r.stderr
+    m = json.loads(r.stdout)["model"]
+    return m["quantization"], m["weight_formats"], m["weight_bytes_per_token"]
+
+
+def test_info_says_how_weights_are_kept(shared):
+    f = shared / "fixtures"
+    assert formats(f / "dense-awq")[1].startswith("int4 (groups of 32, f16 scales, zero points) x int8 in 8")
+    assert "act-order) x bf16" in formats(f / "dense-gptq")[1]
+    assert formats(f / "dense-ct-w8a8")[1].startswith("int8 (per row, bf16 scales) x int8 in 8")
+    assert "x fp8 E4M3 in 8" in formats(f / "dense-ct-fp8")[1]
+    assert formats(f / "dense-gguf-q4_0" / "model.gguf")[:2] == ("gguf", "int4 (groups of 32, f16 scales) x int8 in 9")
+
+
+def test_the_inputs_follow_the_flags(shared):
+    f = shared / "fixtures"
+    assert "x fp32" in formats(f / "dense-ct-w8a8", "--dtype", "float32")[1]
+    assert "x bf16 in 8" in formats(f / "dense-ct-w8a8", "--quantization-inputs", "16")[1]
+    assert "x bf16 in 8" in formats(f / "dense-awq", "--quantization-inputs=16")[1]
+    r = run("info", f / "dense-awq", env={"VLLM_CPU_INT4_W4A8": "0"})
+    assert b"zero points) x bf16 in 8" in r.stdout
+
+
+def test_nothing_is_expanded_while_loading(shared):
+    """Bytes read for a token: codes and scales of the layers, and the 16-bit embedding as the head."""
+    f, head = shared / "fixtures", 1152 * 128 * 2
+    layers = 2 * (256 * 128 + 2 * 128 * 128 + 128 * 256 + 3 * 352 * 128)
+    got = formats(f / "dense-ct-w8a8")[2] - head
+    assert layers <= got <= layers * 1.03
+    got = formats(f / "dense-ct-w4a16")[2] - head
+    assert layers / 2 + layers / 32 * 2 <= got <= (layers / 2 + layers / 32 * 2) * 1.03
+    got = formats(f / "dense-gguf-q8_0" / "model.gguf")[2]
+    assert got <= (layers + 1152 * 128) * (1 + 2 / 32) * 1.03
+
+
+def test_the_flag_must_agree_with_the_file(shared):
+    f = shared / "fixtures"
+    for asked, model in (("gptq", "dense-awq"), ("awq", "dense-hf"), ("int8", "dense-awq"), ("gguf", "dense-hf")):
+        r = run("generate", f / model, "--prompt-ids", "5", "--quantization", asked)
+        line = r.stderr.decode()
+        assert r.returncode == 1 and len(line.splitlines()) == 1
+        assert "--quantization" in line and model in line and asked in line, line
+    assert formats(f / "dense-awq", "--quantization", "awq")[0] == "awq"
+    assert formats(f / "dense-hf", "--quantization", "int8")[1].startswith("int8 (per row, bf16 scales)")
+
+
+def test_a_gguf_file_that_is_cut_is_refused(shared, tmp_path):
+    whole = (shared / "fixtures" / "dense-gguf-q8_0" / "model.gguf").read_bytes()
+    for n in (0, 3, 24, 5000, 40000, len(whole) - 1):
+        p = tmp_path / "cut.gguf"
+        p.write_bytes(whole[:n])
+        r = run("generate", p, "--prompt-ids", "5")
+        line = r.stderr.decode()
+        assert r.returncode == 1 and len(line.splitlines()) == 1 and "cut.gguf" in line, line
+
+
+def test_a_folder_with_a_gguf_file_says_how_to_use_it(shared, tmp_path):
+    d = copy(shared, tmp_path / "m")
+    (d / "model.safetensors").unlink()
+    (d / "ernie.gguf").write_bytes(b"GGUF")
+    r = run("generate", d, "--prompt-ids", "5")
+    assert r.returncode == 1 and b"the path of a .gguf file itself" in r.stderr
