@@ -56,7 +56,8 @@ struct align_golden_result {
     int passed;
     char reason[256]; /* the first limit that was passed over, with numbers; "" when passed */
     int n_prompts;
-    int n_greedy, n_greedy_equal; /* ids compared (bf16: up to the first margin < 0.5) and equal */
+    int n_greedy,
+        n_greedy_equal; /* ids compared (not float32: up to the first small margin), equal */
     int n_argmax, n_argmax_equal; /* fingerprint rows */
     double max_logit_error;       /* best logits after each prompt, fingerprint maxima and probes */
     double rms_logit_error;
@@ -66,8 +67,8 @@ struct align_golden_result {
     double limit_logit, limit_rms, limit_argmax, limit_perplexity;
 };
 /* Limits: float32 5e-4 on logits and logprobs, every greedy id and 1e-4 relative on perplexity;
- * bfloat16 1.4 at most and 0.18 rms on logits, 87 % of argmax equal, 3 % on perplexity. Missing
- * parts of the file are skipped. */
+ * bfloat16 1.4 at most and 0.18 rms on logits, 87 % of argmax equal, 3 % on perplexity; wider ones
+ * for 8-bit activations. Missing parts of the file are skipped. */
 int align_golden(const struct align_options *o, const char *golden_path,
                  struct align_golden_result *r, struct err *e);
 

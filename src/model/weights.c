@@ -516,6 +516,20 @@ static int is_quantized(const struct weights *w)
     return yes;
 }
 
+enum input_format weights_input(const struct weights *w)
+{
+    for (int i = 0; i < w->n_layers; i++) {
+        const struct weights_layer *l = &w->layers[i];
+        const struct weight *const all[] = {&l->qkv, &l->o, &l->gate_up, &l->down};
+        for (int j = 0; j < 4; j++) {
+            if (all[j]->input != INPUT_ACT) {
+                return all[j]->input;
+            }
+        }
+    }
+    return w->head.input;
+}
+
 int weights_load(struct weights *w, const struct checkpoint *ck, const struct model_config *c,
                  const struct weights_options *o, const struct kernels *k, struct cpu_pool *pool,
                  const struct log *log, struct err *e)

@@ -51,6 +51,8 @@ int weights_load(struct weights *w, const struct checkpoint *ck, const struct mo
                  const struct weights_options *o, const struct kernels *k, struct cpu_pool *pool,
                  const struct log *log, struct err *e);
 void weights_fini(struct weights *w);
+/* What quantized matrices are multiplied with; INPUT_ACT when there are none. */
+enum input_format weights_input(const struct weights *w);
 /* "int4 (groups of 32, zero points, f16 scales) x int8": one matrix in words. */
 void weight_describe(const struct weight *w, enum act_type act, struct buf *out);
 
