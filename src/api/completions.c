@@ -98,11 +98,15 @@ static int parse(struct gen *g, struct api_error *e)
         return api_fail_param(e, "suffix", json_get(g->json, "suffix"),
                               "suffix is not currently supported");
     }
-    if (json_type(json_get(g->json, "thinking_token_budget")) != JSON_NULL) {
-        return api_fail_param(e, "thinking_token_budget",
-                              json_get(g->json, "thinking_token_budget"),
-                              "thinking_token_budget is for chats: only there is it known whether "
-                              "the prompt asks for reasoning");
+    static const char *const budgets[] = {"thinking_token_budget", "reasoning_max_tokens"};
+    for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
+        const struct json *budget = json_get(g->json, budgets[i]);
+        if (json_type(budget) != JSON_NULL) {
+            return api_fail_param(e, budgets[i], budget,
+                                  "%s is for chats: only there is it known whether the prompt "
+                                  "begins reasoning",
+                                  budgets[i]);
+        }
     }
     g->f.max_tokens = 16;
     rc = gen_parse_max_tokens(g, &f, "max_tokens");

@@ -223,14 +223,18 @@ static int is_id_list(const struct json *messages)
     return json_type(messages) == JSON_ARRAY && json_type(json_at(messages, 0)) == JSON_INT;
 }
 
-/* vLLM's cap on reasoning: the tag is forced when it is reached. */
+/* vLLM's cap on reasoning, or FastDeploy's: the tag is forced when it is reached. */
 static int read_budget(struct gen *g, const struct fields *f)
 {
-    int rc = field_int32(f, "thinking_token_budget", 0, INT32_MAX, &g->f.think_budget);
+    const char *name = "thinking_token_budget";
+    int rc = field_int32(f, name, 0, INT32_MAX, &g->f.think_budget);
+    if (rc == 0) {
+        name = "reasoning_max_tokens";
+        rc = field_int32(f, name, 0, INT32_MAX, &g->f.think_budget);
+    }
     if (rc > 0 && !g->server->o.reasoning_parser) {
-        return api_fail_param(f->e, "thinking_token_budget",
-                              json_get(f->object, "thinking_token_budget"),
-                              "thinking_token_budget needs --reasoning-parser");
+        return api_fail_param(f->e, name, json_get(f->object, name), "%s needs --reasoning-parser",
+                              name);
     }
     return rc;
 }

@@ -162,6 +162,35 @@ static int parse_logit_bias(struct gen *g, const struct fields *f)
     return 0;
 }
 
+/* FastDeploy's form: ids that may not appear, each by itself. Behind the bad words in their list.
+ */
+static int parse_bad_ids(struct gen *g, const struct fields *f)
+{
+    struct sampling_params *p = &g->f.sp;
+    const int32_t *ids = NULL;
+    int n = 0;
+    int rc = field_ids(f, "bad_words_token_ids", 0, g->server->model.vocab_size - 1, &ids, &n);
+    if (rc <= 0 || n == 0) {
+        return rc < 0 ? -1 : 0;
+    }
+    if (n > MAX_BAD_WORDS) {
+        return api_fail_param(f->e, "bad_words_token_ids", NULL,
+                              "At most %d bad words are allowed, got %d", MAX_BAD_WORDS, n);
+    }
+    struct token_seq *list = arena_alloc(&g->arena, (size_t)(p->n_bad_words + n) * sizeof *list);
+    if (!list) {
+        return api_fail(f->e, 503, "ServiceUnavailableError", NULL, "out of memory");
+    }
+    if (p->n_bad_words > 0) {
+        memcpy(list, p->bad_words, (size_t)p->n_bad_words * sizeof *list);
+    }
+    for (int i = 0; i < n; i++) {
+        list[p->n_bad_words++] = (struct token_seq){&ids[i], 1};
+    }
+    p->bad_words = list;
+    return 0;
+}
+
 /* Each word as the ids it may appear as: at the start and after a space. */
 static int parse_bad_words(struct gen *g, const struct fields *f)
 {
@@ -329,7 +358,8 @@ static int parse_sampling(struct gen *g, const struct fields *f)
         field_double(f, "presence_penalty", &p->presence_penalty) < 0 ||
         field_double(f, "frequency_penalty", &p->frequency_penalty) < 0 || parse_counts(g, f) < 0 ||
         field_bool(f, "ignore_eos", &p->ignore_eos) < 0 || parse_logit_bias(g, f) < 0 ||
-        parse_bad_words(g, f) < 0 || parse_repetition(g, f) < 0 || parse_logprob_ids(g, f) < 0 ||
+        parse_bad_words(g, f) < 0 || parse_bad_ids(g, f) < 0 || parse_repetition(g, f) < 0 ||
+        parse_logprob_ids(g, f) < 0 ||
         field_ids(f, "stop_token_ids", INT32_MIN, INT32_MAX, &p->stop_token_ids,
                   &p->n_stop_token_ids) < 0) {
         return -1;
@@ -377,6 +407,7 @@ static int parse_beams(struct gen *g, const struct fields *f)
                                           "logit_bias",
                                           "allowed_token_ids",
                                           "bad_words",
+                                          "bad_words_token_ids",
                                           "min_tokens",
                                           "repetition_penalty",
                                           "presence_penalty",
@@ -484,6 +515,8 @@ static const char *const openai_fields[] = {
     "truncation_side",
     "allowed_token_ids",
     "bad_words",
+    "bad_words_token_ids",
+    "reasoning_max_tokens",
     "seed",
     "stream",
     "stream_options",

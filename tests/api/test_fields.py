@@ -122,6 +122,29 @@ def test_neutral_values_beside_beam_search_are_accepted(server):
                       repetition_penalty=1.0, presence_penalty=0, frequency_penalty=0.0, best_of=2, top_p=0.5)
 
 
+def test_beams_of_several_prompts_with_echo_and_scored_prompts(server):
+    kw = {"use_beam_search": True, "n": 2, "max_tokens": 4}
+    texts = ["春眠不觉晓，", "Once upon"]
+    alone = [server.completion(t, **kw)["choices"] for t in texts]
+    d = server.completion(texts, echo=True, logprobs=1, prompt_logprobs=1, **kw)
+    assert [c["index"] for c in d["choices"]] == [0, 1, 2, 3]
+    for k, c in enumerate(d["choices"]):
+        assert c["text"] == texts[k // 2] + alone[k // 2][k % 2]["text"]
+        n = len(server.tokenize(texts[k // 2]))
+        assert len(c["prompt_logprobs"]) == n and len(c["logprobs"]["tokens"]) >= n + 1
+
+
+def test_a_client_that_leaves_a_beam_search_is_an_abort(server):
+    before = metric(server.wait_idle(), "vllm:request_success_total", finished_reason="abort")
+    with server.raw() as s:
+        s.sendall(ternlib.http_bytes("/v1/completions", {"prompt": "a", "use_beam_search": True, "n": 16,
+                                                         "max_tokens": 1900, "ignore_eos": True}))
+        server.wait_running(16)
+    m = server.wait_idle()
+    assert metric(m, "vllm:request_success_total", finished_reason="abort") == before + 16
+    assert metric(m, "vllm:request_generation_tokens_sum") == metric(m, "vllm:generation_tokens_total")
+
+
 def test_beam_search_leaves_the_cache_empty_and_the_sums_equal(trusting):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:  # 4 x 6 beams on 8 places
         list(pool.map(lambda k: trusting.completion("a b c %d" % k, use_beam_search=True, n=6, max_tokens=20), range(8)))
@@ -197,6 +220,8 @@ def test_a_repeated_pattern_ends_the_answer(server, path):
     assert (c["finish_reason"], c["stop_reason"], c["token_ids"]) == ("repetition", "repetition_detected", [t] * 5)
     s = server.stream(path, body_for(path, temperature=0, max_tokens=40, logit_bias={str(t): 100},
                                      repetition_detection=rule))
+    m = server.wait_idle()
+    assert metric(m, "vllm:request_success_total", finished_reason="repetition") >= 2
     assert s.finish() == "repetition" and s.choices()[-1]["stop_reason"] == "repetition_detected"
 
 
@@ -237,7 +262,7 @@ def test_suffix_is_accepted_only_when_empty(server):
 
 @pytest.mark.parametrize("field,value", [
     ("prompt_embeds", "AAAA"), ("early_stopping", True), ("logits_processors", ["x"]), ("thinking_token_budget", 5),
-    ("kv_transfer_params", {"do_remote_prefill": True}), ("ec_transfer_params", {"a": 1}),
+    ("kv_transfer_params", {"do_remote_prefill": True}), ("ec_transfer_params", {"a": 1}), ("reasoning_max_tokens", 5),
     ("return_assistant_tokens_mask", True), ("functions", [{"name": "f"}]), ("audio", {"voice": "x"}),
     ("disable_chat_template", True), ("prompt_token_ids", [1, 2])])
 @pytest.mark.parametrize("path", PATHS)
@@ -245,6 +270,15 @@ def test_what_would_change_the_answer_and_is_not_here_is_refused_by_name(server,
     refused(server.post(path, body_for(path, **{field: value})), field)
     empty = False if value is True else None
     assert server.post(path, body_for(path, **{field: empty})).status == 200
+
+
+def test_ids_that_may_not_appear(server):
+    kw = {"temperature": 0, "max_tokens": 8, "ignore_eos": True, "return_token_ids": True}
+    ids = server.completion("春", **kw)["choices"][0]["token_ids"]
+    got = server.completion("春", bad_words_token_ids=ids[:2], bad_words=["月"], **kw)["choices"][0]["token_ids"]
+    assert not set(got) & set(ids[:2]) and server.tokenize("月")[-1] not in got
+    for bad in ([8192], ["a"], 5, [5] * 129):
+        refused(server.post("/v1/completions", {"prompt": "a", "bad_words_token_ids": bad}), "bad_words_token_ids")
 
 
 def test_guided_fields_of_older_clients_constrain(server):
