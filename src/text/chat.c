@@ -406,6 +406,19 @@ static int tool_calls(struct render *x, const struct json *v, struct jval *out)
     return 0;
 }
 
+/* Templates and clients know the reasoning of an earlier turn by one of two names: a message that
+ * has it by one gets the other too. */
+static void name_reasoning(struct render *x, const struct json *v, struct jval *message)
+{
+    static const char *const names[] = {"reasoning", "reasoning_content"};
+    for (int i = 0; i < 2; i++) {
+        const struct json *text = json_get(v, names[i]);
+        if (json_type(text) == JSON_STRING && json_type(json_get(v, names[!i])) == JSON_NULL) {
+            jinja_dict_set(x->run, *message, name(x, names[!i]), jinja_from_json(x->run, text, 0));
+        }
+    }
+}
+
 static int message(struct render *x, const struct json *v, struct jval *out)
 {
     size_t it = 0, n;
@@ -433,6 +446,7 @@ static int message(struct render *x, const struct json *v, struct jval *out)
         }
         jinja_dict_set(x->run, *out, jinja_text(x->run, key, n, 0, 0), value);
     }
+    name_reasoning(x, v, out);
     if (content(x, json_get(v, "content"), &value)) {
         return ERR_INVALID;
     }

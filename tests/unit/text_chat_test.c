@@ -243,6 +243,22 @@ static void tool_call_arguments_reach_the_template_as_objects(void **state)
     close_setup(&s);
 }
 
+static void reasoning_of_earlier_turns_is_known_by_both_names(void **state)
+{
+    (void)state;
+    struct setup s;
+    const char *jinja =
+        "{% for m in messages %}{{ m.reasoning_content }},{{ m.reasoning }};{% endfor %}";
+    assert_int_equal(open_setup(&s, jinja, NULL, NULL, NULL), 0);
+    struct chat_render_options o = {0};
+    RENDERS(&s,
+            "[{\"role\":\"assistant\",\"reasoning\":\"a\"},{\"role\":\"assistant\","
+            "\"reasoning_content\":\"b\",\"reasoning\":null},{\"role\":\"assistant\","
+            "\"reasoning\":\"c\",\"reasoning_content\":\"d\"},{\"role\":\"user\"}]",
+            &o, "a,a;b,b;d,c;,;");
+    close_setup(&s);
+}
+
 static size_t count_id(const struct token_ids *v, int32_t id)
 {
     size_t n = 0;
@@ -369,6 +385,7 @@ int main(void)
         cmocka_unit_test(malformed_messages_are_errors),
         cmocka_unit_test(a_template_that_walks_parts_gets_parts),
         cmocka_unit_test(tool_call_arguments_reach_the_template_as_objects),
+        cmocka_unit_test(reasoning_of_earlier_turns_is_known_by_both_names),
         cmocka_unit_test(special_strings_typed_by_a_user_stay_characters),
         cmocka_unit_test(a_continued_message_ends_with_its_own_text),
         cmocka_unit_test(what_a_template_raises_is_the_error),
