@@ -687,6 +687,7 @@ static void feed_sample(struct gen *g, struct gen_sample *k, const struct engine
         k->done = 1;
         k->finish = echo_only ? FINISH_LENGTH : k->out.finish;
         g->n_undone--;
+        g->server->metrics.tool_call_parses += g->f.answer.tools != ANSWER_TOOLS_NONE;
         if (g->server->o.enable_log_outputs) {
             reqlog_output(g, k);
         }

@@ -422,6 +422,19 @@ static void reasoning_tokens_are_in_usage(void **state)
     json_free(j);
 }
 
+static void answers_searched_for_calls_are_counted(void **state)
+{
+    (void)state;
+    const char *name = "vllm:tool_call_parser_invocations_total" RIG_LABELS;
+    double before = rig_metric(&rig, name);
+    say("no tool needed");
+    ask(TOOLS ",\"n\":1", 0);
+    ask(TOOLS, 1);
+    ask("", 0); /* has no tools */
+    assert_true(before >= 0);
+    assert_int_equal((int)(rig_metric(&rig, name) - before), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +447,7 @@ int main(void)
         cmocka_unit_test(schemas_of_forced_calls_mean_what_they_mean_alone),
         cmocka_unit_test(earlier_turns_of_this_server_are_taken_back),
         cmocka_unit_test(reasoning_tokens_are_in_usage),
+        cmocka_unit_test(answers_searched_for_calls_are_counted),
     };
     return cmocka_run_group_tests(tests, open_group, close_group);
 }
