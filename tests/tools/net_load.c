@@ -6,8 +6,12 @@
  * The fake model stamps the end of every step into memory that both processes see. A stream gets
  * one token a step, so the client knows for each chunk which step it belongs to, and
  *
- *     delay = chunk read - end of its step     what sampling, JSON, sockets and the client add
- *     excess = gap between two chunks - gap between their steps     what is added to a token's time
+ *     delay = arrival of the chunk - end of its step     what sampling, JSON and sockets add
+ *     excess = gap between two arrivals - gap between their steps     what is added to a token's
+ * time
+ *
+ * The kernel notes when a chunk arrives at the client's socket (SO_TIMESTAMPNS); the client itself
+ * looks every 2 ms, as a client on another machine would not wake up on ours at every chunk.
  *
  * Both are measured with the streams alone and with the idle keep-alive connections beside them.
  * Memory is the server's resident size, against one that has served one stream. Prints one JSON
@@ -33,6 +37,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MAX_STEPS 65536
@@ -165,11 +170,44 @@ static int dial(int port)
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+    setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one);
     if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a) != 0) {
         die("connect");
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     return fd;
+}
+
+/* Reads what is there; *ns: when the last of it arrived, on clock_now_ns's clock. */
+static ssize_t read_stamped(int fd, char *block, size_t size, int64_t offset_ns, uint64_t *ns)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[256];
+    } control;
+    struct iovec iov = {block, size};
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = &control,
+                       .msg_controllen = sizeof control};
+    ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT);
+    *ns = clock_now_ns();
+    for (struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL; c; c = CMSG_NXTHDR(&m, c)) {
+        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS) {
+            struct timespec t;
+            memcpy(&t, CMSG_DATA(c), sizeof t);
+            *ns = (uint64_t)(t.tv_sec * 1000000000ll + t.tv_nsec - offset_ns);
+        }
+    }
+    return n;
+}
+
+/* Wall clock - clock_now_ns. */
+static int64_t clock_offset_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return t.tv_sec * 1000000000ll + t.tv_nsec - (int64_t)clock_now_ns();
 }
 
 static void put(int fd, const char *text)
@@ -233,7 +271,7 @@ struct outcome {
 };
 
 /* Which step made the first token: the latest that lets every token be read after its step. (A
- * chunk may be read late, but one of them is read before the next step ends.) */
+ * chunk may be late, but one of them arrives before the next step ends.) */
 static int first_step(const struct shared *shared, const struct stream *s, int at_least)
 {
     for (int first = atomic_load(&shared->n_steps) - s->n_tokens; first >= at_least; first--) {
@@ -296,7 +334,8 @@ static void run_streams(const struct shared *shared, int n, int n_tokens, pid_t 
     char request[512], body[256];
     static char block[65536];
     int before = atomic_load(&shared->n_steps);
-    uint64_t start = clock_now_ns(), looked = 0;
+    int64_t offset_ns = clock_offset_ns();
+    uint64_t start = clock_now_ns(), looked = 0, heard = start;
     snprintf(body, sizeof body,
              "{\"prompt\":[5,6,7,8],\"max_tokens\":%d,\"temperature\":0,\"ignore_eos\":true,"
              "\"stream\":true}",
@@ -314,19 +353,23 @@ static void run_streams(const struct shared *shared, int n, int n_tokens, pid_t 
         put(streams[i].fd, request);
     }
     while (n_done < n) {
-        int k = epoll_wait(ep, events, 256, 10000);
-        if (k <= 0) {
+        usleep(2000);
+        int k = epoll_wait(ep, events, 256, 0);
+        if (k > 0) {
+            heard = clock_now_ns();
+        } else if (k < 0 || clock_now_ns() - heard > 10000000000ull) {
             fprintf(stderr, "net_load: nothing came for 10 s (%d of %d done)\n", n_done, n);
             exit(1);
         }
         for (int i = 0; i < k; i++) {
             struct stream *s = events[i].data.ptr;
-            ssize_t got = recv(s->fd, block, sizeof block, MSG_DONTWAIT);
+            uint64_t at = 0;
+            ssize_t got = read_stamped(s->fd, block, sizeof block, offset_ns, &at);
             if (got <= 0) {
                 die("a stream ended early");
             }
             int was_done = s->done;
-            take_bytes(s, block, (size_t)got, clock_now_ns(), n_tokens);
+            take_bytes(s, block, (size_t)got, at, n_tokens);
             if (s->done && !was_done) {
                 if (s->n_tokens != n_tokens) {
                     fprintf(stderr, "net_load: %d tokens instead of %d\n", s->n_tokens, n_tokens);
