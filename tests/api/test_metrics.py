@@ -222,3 +222,13 @@ def test_a_label_with_quotes_is_escaped(tmp_path):
     with Server(args=["--served-model-name", 'a"b\\c']) as s:
         assert metric(parse_metrics(s.get("/metrics").body.decode()), "vllm:num_requests_running",
                       model_name='a"b\\c') == 0
+
+
+def test_answers_that_are_searched_for_tool_calls_are_counted_one_a_choice():
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+    with Server(args=["--enable-auto-tool-choice", "--tool-call-parser", "ernie45"]) as s:
+        s.chat("hi", max_tokens=4)
+        assert s.metric("vllm:tool_call_parser_invocations_total") == 0
+        s.chat("hi", max_tokens=4, tools=tools, n=2)
+        s.stream("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, "tools": tools})
+        assert s.metric("vllm:tool_call_parser_invocations_total") == 3
