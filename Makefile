@@ -76,6 +76,12 @@ bench: ## speed beside the machine's limits; BENCH_MODEL=DIR, else random weight
 	test -e $(BENCH_MODEL)/config.json || tools/make-random-model $(BENCH_MODEL) --tokenizer $(MODEL)
 	bench/decode $(BENCH_MODEL)
 
+bench-net: ## connections, streams and small requests, without a model's arithmetic
+	tools/install-deps.sh build test bench
+	cmake --preset release
+	cmake --build --preset release
+	bench/net
+
 fmt: ## format the sources
 	tools/install-deps.sh lint
 	clang-format -i $(C_FILES)
@@ -94,4 +100,4 @@ clean: ## remove every build directory
 help: ## this list
 	@awk -F': .*## |: ## ' '/^[a-z][a-z0-9 -]*:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
 
-.PHONY: all run test asan ubsan tsan debug arm64-test fuzz soak bench fmt lint install clean help
+.PHONY: all run test asan ubsan tsan debug arm64-test fuzz soak bench bench-net fmt lint install clean help

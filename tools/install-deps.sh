@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages that are missing for the named groups: build run test lint fuzz arm64.
+# Installs the Debian packages that are missing for the named groups: build run test bench lint fuzz arm64.
 # As root (or with sudo that asks no password) it runs apt-get; otherwise it prints the one line to run
 # and fails. Does nothing and needs nothing when all is there. TERN_SKIP_DEPS=1 skips it.
 set -eu
@@ -29,6 +29,7 @@ for group in "$@"; do
         want="$want ca-certificates curl git openssl qemu-user libtest-json-schema-acceptance-perl"
         has_node || want="$want nodejs npm"
         ;;
+    bench) want="$want wrk util-linux" ;;
     lint) want="$want clang clang-format clang-tidy cppcheck shellcheck git" ;;
     fuzz) want="$want clang libclang-rt-14-dev" ;;
     arm64)
@@ -38,7 +39,7 @@ for group in "$@"; do
         want="$want libevent-core-2.1-7:arm64 libevent-pthreads-2.1-7:arm64"
         ;;
     *)
-        echo "install-deps: unknown group '$group' (build run test lint fuzz arm64)" >&2
+        echo "install-deps: unknown group '$group' (build run test bench lint fuzz arm64)" >&2
         exit 2
         ;;
     esac
