@@ -77,10 +77,11 @@ def test_tokens_out_stream_as_they_come_plain(server):
 
 
 def test_left_out_parameters_are_neutral_and_the_output_fills_the_context(server):
-    q = {"token_ids": [5, 6, 7], "sampling_params": {"seed": 1, "ignore_eos": True}}
+    prompt = [5, 6, 7] * 650
+    q = {"token_ids": prompt, "sampling_params": {"seed": 1, "ignore_eos": True}}
     got = generate(server, q)["choices"][0]
-    assert len(got["token_ids"]) == 2048 - 3 and got["finish_reason"] == "length"
-    want = server.completion([5, 6, 7], seed=1, ignore_eos=True, max_tokens=40, temperature=1, top_p=1, top_k=0,
+    assert len(got["token_ids"]) == 2048 - len(prompt) and got["finish_reason"] == "length"
+    want = server.completion(prompt, seed=1, ignore_eos=True, max_tokens=40, temperature=1, top_p=1, top_k=0,
                              repetition_penalty=1, return_token_ids=True)["choices"][0]["token_ids"]
     assert got["token_ids"][:40] == want
 
@@ -173,7 +174,7 @@ def test_resetting_the_prefix_cache_forgets_it(dev):
 
 
 def test_a_reset_fails_while_requests_run_unless_it_may_preempt_them(dev):
-    q = {"prompt": [5, 6, 7] * 20, "max_tokens": 1500, "ignore_eos": True, "temperature": 0}
+    q = {"prompt": [5, 6, 7] * 20, "max_tokens": 700, "ignore_eos": True, "temperature": 0}
     want = dev.completion(**q)["choices"][0]["text"]
     got = {}
     t = threading.Thread(target=lambda: got.update(dev.completion(**q)))
