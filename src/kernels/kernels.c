@@ -51,8 +51,8 @@ const char *weight_unsupported(const struct weight *w)
     if (w->k % 8 != 0 || w->k > 65536) {
         return "a number of columns that is no multiple of 8 or above 65536";
     }
-    if (g < w->k && g != 32 && g != 64 && g != 128) {
-        return "groups of other than 32, 64, 128 or all columns";
+    if (g < w->k && g != 32 && g != 64 && g != 128 && (g != 16 || w->format != WEIGHT_I8)) {
+        return "groups of other than 32, 64, 128 (int8: 16) or all columns";
     }
     if (w->has_zero && w->format != WEIGHT_I4) {
         return "zero points of other than 4-bit integers";

@@ -55,7 +55,8 @@
 /* clang-format off */
 /* Quantized weights (WEIGHT_I8, WEIGHT_I4, WEIGHT_F8_E4M3, WEIGHT_F8_E5M2) stand for
  *     W[n, k] = s[n, g] * v[n, k],   g = k / group,   v = code - zero (integers) or the fp8 value.
- * k is a multiple of 8; group is 32, 64, 128, or >= k: one group per row. The last group may be shorter.
+ * k is a multiple of 8; group is 32, 64, 128, for I8 also 16, or >= k: one group per row. The last group may
+ * be shorter.
  * With G = ceil(k / group) groups:
  *   codes  one byte c per element, unsigned:  I8: v = c - 128.  I4: c = 0..15, v = c - 8, or
  *          v = c - z[n, g] with zero points z = 0..16.  F8: the bits of the number; no code of

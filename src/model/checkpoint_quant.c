@@ -300,9 +300,13 @@ void find_blocks(struct finder *f, struct checkpoint_view *v, const struct tenso
         m->format = WEIGHT_I8;
     } else if (t->type == TENSOR_Q4_0) {
         m->format = WEIGHT_I4;
+    } else if (t->type == TENSOR_Q6_K) {
+        m->format = WEIGHT_I8;
+        m->group = 16;
+        m->scale_type = DTYPE_F32;
     } else {
         find_failed(f, ERR_UNSUPPORTED, t,
-                    "unsupported type %s of a matrix; supported: F32, F16, BF16, Q8_0, Q4_0",
+                    "unsupported type %s of a matrix; supported: F32, F16, BF16, Q8_0, Q4_0, Q6_K",
                     tensor_type_name(t->type));
     }
 }

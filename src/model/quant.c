@@ -94,6 +94,34 @@ static void read_blocks(const struct quant_matrix *m, int row0, int n, uint8_t *
     }
 }
 
+/* Q6_K: 128 B of low nibbles, 64 B of upper pairs of bits, 16 int8 scales, f16. In each half, of
+ * 128 elements, byte l of 64 holds elements l and l + 64; byte l of 32 the upper bits of l, l + 32,
+ * … */
+static void read_q6_k(const struct quant_matrix *m, int row0, int n, uint8_t *codes)
+{
+    for (int r = 0; r < n; r++) {
+        uint8_t *to = codes + (size_t)r * (size_t)m->cols;
+        for (size_t b = 0; b < (size_t)m->cols / 256; b++, to += 256) {
+            const uint8_t *low = block_at(m, row0 + r, b), *high = low + 128;
+            for (int i = 0; i < 256; i++) {
+                int half = i / 128, l = i % 128;
+                int lower = low[half * 64 + l % 64] >> (l < 64 ? 0 : 4) & 15;
+                int upper = high[half * 32 + l % 32] >> 2 * (l / 32) & 3;
+                to[i] = (uint8_t)(128 - 32 + (lower | upper << 4));
+            }
+        }
+    }
+}
+
+/* Of a group of 16, exact: 11 bits of the block's scale times 8 of the group's. */
+static float q6_k_scale(const struct quant_matrix *m, int row, size_t group)
+{
+    const uint8_t *block = block_at(m, row, group / 16);
+    uint16_t h;
+    memcpy(&h, block + 208, 2);
+    return f16_to_f32(h) * (float)(int8_t)block[192 + group % 16];
+}
+
 static float scale_at(const struct quant_matrix *m, int row, size_t group)
 {
     size_t groups = (size_t)((m->cols + m->group - 1) / m->group);
@@ -107,6 +135,9 @@ static float scale_at(const struct quant_matrix *m, int row, size_t group)
     case QUANT_FP8_BLOCK:
         return tensor_float(m->scales, (size_t)row / 128 * groups + group);
     case QUANT_BLOCKS:
+        if (m->codes->type == TENSOR_Q6_K) {
+            return q6_k_scale(m, row, group);
+        }
         memcpy(&h, block_at(m, row, group), 2);
         return f16_to_f32(h);
     default:
@@ -210,7 +241,11 @@ int quant_read_rows(const struct quant_matrix *m, const struct weight *w, int ro
         read_ct_packed(m, row0, n, codes);
         break;
     case QUANT_BLOCKS:
-        read_blocks(m, row0, n, codes);
+        if (m->codes->type == TENSOR_Q6_K) {
+            read_q6_k(m, row0, n, codes);
+        } else {
+            read_blocks(m, row0, n, codes);
+        }
         break;
     default:
         read_bytes(m, row0, n, codes);

@@ -11,7 +11,7 @@
  *   QUANT_CT_INT8     i8  [out, in]                             [out, 1]          q s
  *   QUANT_CT_FP8      E4M3 [out, in]                            [out, 1], [1]     q s
  *   QUANT_FP8_BLOCK   E4M3 [out, in]                            [out/128, in/128] q s
- *   QUANT_BLOCKS      Q8_0, Q4_0: 32 along in                   in the block      q s
+ *   QUANT_BLOCKS      Q8_0, Q4_0: 32 along in; Q6_K: 256        in the block      q s
  *
  * Zero points: AWQ as the codes, [in/g, out/8]; GPTQ nibbles along out, one less in v1;
  * compressed-tensors i32 [out/8, in/g], nibbles along out, +8. */

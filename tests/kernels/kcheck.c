@@ -758,7 +758,7 @@ static void check_matrices(struct checker *c, const struct kind *q)
 /* Every format with every input it goes with; scales, zeros and orders by turns. */
 static void check_quantized(struct checker *c, enum act_type t)
 {
-    static const int groups[] = {32, 64, 128, 1 << 20};
+    static const int groups[] = {32, 64, 128, 1 << 20, 16};
     static const struct {
         enum weight_format f;
         enum input_format input;
@@ -767,7 +767,7 @@ static void check_quantized(struct checker *c, enum act_type t)
         {WEIGHT_I4, INPUT_I8},        {WEIGHT_F8_E4M3, INPUT_ACT}, {WEIGHT_F8_E4M3, INPUT_E4M3},
         {WEIGHT_F8_E4M3, INPUT_E5M2}, {WEIGHT_F8_E5M2, INPUT_ACT}, {WEIGHT_F8_E5M2, INPUT_E5M2}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-        for (int g = 0; g < 4; g++) {
+        for (int g = 0; g < (pairs[i].f == WEIGHT_I8 ? 5 : 4); g++) {
             struct kind q = {t, pairs[i].f, pairs[i].input, (enum dtype)below(c, 3), groups[g],
                              0, 0};
             q.has_zero = q.f == WEIGHT_I4 && g % 2 == 0;
@@ -779,12 +779,12 @@ static void check_quantized(struct checker *c, enum act_type t)
 
 static void check_quantize(struct checker *c, enum act_type t, int m, int k, enum mode mode)
 {
-    static const int groups[] = {32, 64, 128, 1 << 20};
+    static const int groups[] = {16, 32, 64, 128, 1 << 20};
     char what[200];
     size_t ldx = (size_t)k + (size_t)below(c, 5);
     void *x = activations(c, m, ldx, k, t, mode, act_size(t));
     for (int f = INPUT_I8; f < INPUT_FORMAT_COUNT; f++) {
-        for (int g = 0; g < 4; g++) {
+        for (int g = 0; g < 5; g++) {
             size_t row = input_row_bytes((enum input_format)f, k, groups[g]), ldo = row + 64;
             size_t n = (size_t)(m - 1) * ldo + row;
             uint8_t *want = guard(n, 64);

@@ -372,6 +372,57 @@ static void gguf_blocks_decode_to_the_expected_values(void **state)
     check_codec(&m, "gguf_q4_0.expected");
 }
 
+/* Blocks made from values chosen first, put together as the format's description has it. */
+static void q6_k_blocks_give_back_what_was_put_in(void **state)
+{
+    (void)state;
+    uint8_t blocks[2 * 210] = {0}, codes[2 * 256], zeros[2 * 16];
+    float scales[2 * 16];
+    struct err e = {0};
+    for (int r = 0; r < 2; r++) {
+        uint8_t *ql = blocks + r * 210, *qh = ql + 128, *sc = qh + 64;
+        for (int half = 0; half < 2; half++) {
+            for (int l = 0; l < 32; l++) {
+                int q[4];
+                for (int i = 0; i < 4; i++) {
+                    q[i] = (half * 128 + i * 32 + l + r * 7) * 11 % 64;
+                }
+                ql[half * 64 + l] = (uint8_t)((q[0] & 15) | (q[2] & 15) << 4);
+                ql[half * 64 + l + 32] = (uint8_t)((q[1] & 15) | (q[3] & 15) << 4);
+                qh[half * 32 + l] =
+                    (uint8_t)(q[0] >> 4 | (q[1] >> 4) << 2 | (q[2] >> 4) << 4 | (q[3] >> 4) << 6);
+            }
+        }
+        for (int g = 0; g < 16; g++) {
+            sc[g] = (uint8_t)(int8_t)(g * 15 - 110 + r);
+        }
+        sc[16] = 0x01; /* f16 0x2e01 */
+        sc[17] = 0x2e;
+    }
+    struct tensor t = {.file = "f", .name = "w", .type = TENSOR_Q6_K, .data = blocks};
+    struct quant_matrix m = {.layout = QUANT_BLOCKS,
+                             .rows = 2,
+                             .cols = 256,
+                             .group = 16,
+                             .format = WEIGHT_I8,
+                             .scale_type = DTYPE_F32,
+                             .codes = &t};
+    struct weight w = {.n = 2, .k = 256};
+    assert_true(quant_fit(&w, &m, 1));
+    assert_int_equal(w.group, 16);
+    assert_null(weight_unsupported(&w));
+    assert_int_equal(quant_read_rows(&m, &w, 0, 2, codes, scales, zeros, &e), 0);
+    for (int r = 0; r < 2; r++) {
+        for (int i = 0; i < 256; i++) {
+            assert_int_equal(codes[r * 256 + i] - 128, (i + r * 7) * 11 % 64 - 32);
+        }
+        for (int g = 0; g < 16; g++) {
+            float want = f16_to_f32(0x2e01) * (float)(g * 15 - 110 + r);
+            assert_true(scales[r * 16 + g] == want);
+        }
+    }
+}
+
 /* ---- what a fused matrix becomes ---- */
 
 static void parts_of_a_fused_matrix_get_a_format_that_holds_them_all(void **state)
@@ -450,6 +501,7 @@ int main(void)
         cmocka_unit_test(compressed_words_with_zero_points_decode_to_the_expected_values),
         cmocka_unit_test(fp8_blocks_with_partial_edges_decode_to_the_expected_values),
         cmocka_unit_test(gguf_blocks_decode_to_the_expected_values),
+        cmocka_unit_test(q6_k_blocks_give_back_what_was_put_in),
         cmocka_unit_test(parts_of_a_fused_matrix_get_a_format_that_holds_them_all),
         cmocka_unit_test(a_scale_or_a_code_that_is_no_number_is_refused_by_place),
     };
