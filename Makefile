@@ -7,7 +7,7 @@ HOST ?= 127.0.0.1
 MODEL ?= models/tern-poet
 PREFIX ?= /usr/local
 SOAK_SECONDS ?= 600
-FUZZ_SECONDS ?= 60
+FUZZ_SECONDS ?= 600
 BENCH_MODEL ?= build/bench-model
 # Debian's own Python: the one that the packages of the tests belong to.
 PYTHON ?= /usr/bin/python3

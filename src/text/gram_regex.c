@@ -108,7 +108,7 @@ static uint32_t unicode_escape(struct parser *p)
                 bad(p, "a code point is above 10FFFF");
             }
         }
-        p->at++;
+        (void)eat(p, "}");
     } else {
         v = hex(p, 4);
         if (v >= 0xD800 && v < 0xDC00 && eat(p, "\\u")) {
@@ -126,7 +126,7 @@ static uint32_t unicode_escape(struct parser *p)
 static int escape(struct parser *p, struct gram_range *out, uint32_t *cp)
 {
     int c = peek(p);
-    p->at++;
+    p->at += c >= 0;
     const struct gram_range *set = NULL;
     int n = 0;
     switch (c) {
@@ -167,6 +167,10 @@ static int escape(struct parser *p, struct gram_range *out, uint32_t *cp)
         *cp = unicode_escape(p);
         return 0;
     case 'c':
+        if (peek(p) < 0) {
+            bad(p, "it ends in an escape");
+            return 0;
+        }
         *cp = (uint32_t)(peek(p) & 31);
         p->at++;
         return 0;
@@ -298,7 +302,10 @@ static struct gram_node *parse_group(struct parser *p)
             while (p->at < p->n && p->s[p->at] != '>') {
                 p->at++;
             }
-            p->at++;
+            if (!eat(p, ">")) {
+                bad(p, "the name of a group is not closed");
+                return NULL;
+            }
         } else if (!eat(p, ":")) {
             refuse(p, peek(p) == '=' || peek(p) == '!' || peek(p) == '<'
                           ? "a look-around"

@@ -131,7 +131,9 @@ static struct property *add_property(struct schema *c, struct object *o, const c
             gram_fail(c->g, ERR_NOMEM, "out of memory while compiling a JSON schema");
             return NULL;
         }
-        memcpy(p, o->props, sizeof *p * (size_t)o->n * (o->n > 0));
+        for (int i = 0; i < o->n; i++) {
+            p[i] = o->props[i];
+        }
         o->props = p;
         o->cap = cap;
     }

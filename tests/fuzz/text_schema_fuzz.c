@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Any bytes as a JSON Schema: grammar_fuzz.h says what must hold. */
+#include "grammar_fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
+{
+    return fuzz_grammar(GRAMMAR_JSON_SCHEMA, data, n_bytes);
+}
