@@ -440,8 +440,10 @@ static void print_speed(const struct setup *s, const struct generation *g, doubl
         engine_stats(s->engine, stats);
         double tokens = (double)(n_out - (uint64_t)(g->n * g->n_samples));
         double passes = stats->steps > 1 ? (double)(stats->steps - 1) : 0;
-        fprintf(stderr, ", decode %.1f tok/s, %.2f GB/s of weights", tokens / decode,
-                passes * (double)model_weight_bytes_per_token(s->model) / decode * 1e-9);
+        const double bytes = (double)model_weight_bytes_per_token(s->model);
+        fprintf(stderr, ", decode %.1f tok/s, %.2f GB/s of weights (%s, %.1f MB a token)",
+                tokens / decode, passes * bytes / decode * 1e-9, model_quantization(s->model),
+                bytes * 1e-6);
     }
     fprintf(stderr, "; ids hash %016" PRIx64 "\n", hash);
     free(stats);

@@ -325,6 +325,9 @@ static void describe_config(const struct setup *s, struct buf *b)
     json_w_object(&w);
     json_w_kstring(&w, "model", a->model);
     json_w_kstring(&w, "dtype", model_act(s->model) == ACT_BF16 ? "bfloat16" : "float32");
+    json_w_kstring(
+        &w, "quantization",
+        strcmp(model_quantization(s->model), "none") == 0 ? NULL : model_quantization(s->model));
     json_w_kint(&w, "max_model_len", s->plan.max_model_len);
     json_w_kint(&w, "max_num_seqs", a->max_num_seqs);
     json_w_kint(&w, "max_num_batched_tokens", a->max_num_batched_tokens);
@@ -497,6 +500,13 @@ int serve_start_engine(struct setup *s, struct err *e)
         return rc;
     }
     log_info(&s->log, "Loading weights took %.2f seconds", s->weights_seconds);
+    struct buf formats;
+    buf_init(&formats);
+    model_describe_formats(s->model, &formats);
+    log_info(&s->log, "Weight formats: %s matrices; %.1f MB read per token",
+             formats.data ? formats.data : "",
+             (double)model_weight_bytes_per_token(s->model) * 1e-6);
+    buf_fini(&formats);
     uint64_t start = clock_now_ns();
     rc = setup_engine(s, e);
     if (rc < 0) {

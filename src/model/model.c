@@ -153,8 +153,7 @@ const char *model_numerics_id(const struct model *m)
     return m->weights.numerics_id;
 }
 
-/* "int4 (…) x int8 in 8 matrices, bf16 x bf16 in 1": the formats of all packed matrices. */
-static void describe_formats(const struct model *m, struct buf *out)
+void model_describe_formats(const struct model *m, struct buf *out)
 {
     const struct weights *w = &m->weights;
     char seen[8][96];
@@ -201,7 +200,7 @@ static void describe_json(const struct model *m, struct buf *out)
     json_w_kint(&w, "parameters", (int64_t)m->weights.n_params);
     struct buf formats;
     buf_init(&formats);
-    describe_formats(m, &formats);
+    model_describe_formats(m, &formats);
     json_w_kstring(&w, "weight_formats", formats.data);
     buf_fini(&formats);
     json_w_kint(&w, "packed_weight_bytes", (int64_t)m->weights.memory_bytes);
@@ -247,6 +246,6 @@ void model_describe(const struct model *m, struct buf *out, int json)
     buf_printf(out, "weights:       %.1f MB packed, %.1f MB read per token\n",
                (double)m->weights.memory_bytes / 1e6, (double)m->weights.bytes_per_token / 1e6);
     buf_printf(out, "formats:       quantization %s: ", model_quantization(m));
-    describe_formats(m, out);
+    model_describe_formats(m, out);
     buf_puts(out, " matrices\n");
 }

@@ -71,6 +71,8 @@ const char *model_layout_name(const struct model *m);  /* "Hugging Face", "Paddl
 const char *model_quantization(const struct model *m); /* "none", "awq", … */
 const char *model_numerics_id(const struct model *m);  /* 32 hex digits; "" before model_load */
 struct buf;
+void model_describe_formats(const struct model *m,
+                            struct buf *out); /* "int4 (…) x int8 in 8, bf16 x bf16 in 1" */
 void model_describe(const struct model *m, struct buf *out,
                     int json); /* what `tern info` prints about it */
 

@@ -5,7 +5,7 @@ import json
 import struct
 
 import pytest
-from ternlib import run
+from ternlib import Server, generate, run
 from test_loading import config, copy, retensor
 
 ATT = "model.layers.0.self_attn.q_proj."
@@ -264,3 +264,21 @@ def test_a_folder_with_a_gguf_file_says_how_to_use_it(shared, tmp_path):
     (d / "ernie.gguf").write_bytes(b"GGUF")
     r = run("generate", d, "--prompt-ids", "5")
     assert r.returncode == 1 and b"the path of a .gguf file itself" in r.stderr
+
+
+def test_a_gguf_file_is_served_like_a_directory(shared):
+    """The Q8_0 file and the int8 directory hold other roundings of the same weights: same ids for a text, an answer to a
+    chat, and the same greedy tokens as the command line gives."""
+    model = shared / "fixtures" / "dense-gguf-q8_0" / "model.gguf"
+    with Server(model=model, args=["--max-model-len", "512"]) as s:
+        r = s.post("/tokenize", {"model": s.model, "prompt": "The river and the bridge."})
+        ids = run("tokenize", shared / "fixtures" / "dense-ct-w8a8", stdin=b"The river and the bridge.\n").stdout
+        assert r.status == 200 and r.json["tokens"] == json.loads(ids)
+        r = s.post("/v1/chat/completions", {"model": s.model, "max_tokens": 4, "temperature": 0,
+                                            "messages": [{"role": "user", "content": "hello"}]})
+        assert r.status == 200 and r.json["usage"]["completion_tokens"] >= 1, r
+        r = s.post("/v1/completions", {"model": s.model, "prompt": [5, 300, 77], "max_tokens": 8, "temperature": 0,
+                                       "ignore_eos": True, "return_token_ids": True})
+        want = generate(model, [5, 300, 77], 8, dtype="bfloat16")[0]["token_ids"]
+        assert r.status == 200 and r.json["choices"][0]["token_ids"] == want, r
+        assert "quantization=gguf" in s.output() and "Weight formats: int8 (groups of 32" in s.output()
