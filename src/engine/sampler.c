@@ -126,8 +126,23 @@ uint32_t *sampler_mask_words(struct sampler *s)
 
 const float *sampler_masked(struct sampler *s, const float *logits, const uint32_t *mask)
 {
-    for (int i = 0; i < s->vocab_size; i++) {
-        s->masked[i] = mask[i / 32] >> (i % 32) & 1 ? logits[i] : -INFINITY;
+    /* Most words of a mask allow nothing or everything. */
+    for (int at = 0; at < s->vocab_size; at += 32) {
+        int n = s->vocab_size - at < 32 ? s->vocab_size - at : 32;
+        uint32_t m = mask[at / 32];
+        if (m == UINT32_MAX && n == 32) {
+            memcpy(s->masked + at, logits + at, 32 * sizeof *logits);
+            continue;
+        }
+        for (int i = 0; i < n; i++) {
+            s->masked[at + i] = -INFINITY;
+        }
+        for (; m != 0; m &= m - 1) {
+            int i = __builtin_ctz(m);
+            if (i < n) {
+                s->masked[at + i] = logits[at + i];
+            }
+        }
     }
     return s->masked;
 }
