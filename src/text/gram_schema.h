@@ -32,8 +32,8 @@ enum { DONE_ANY = 1, DONE_ONE = 2, DONE_NOT = 4, DONE_IF = 8 };
 
 struct view {
     const struct json *schema[VIEW_MAX];
-    int8_t parent[VIEW_MAX]; /* index of the schema that brought it ($ref, allOf, a branch); -1 */
-    uint8_t done[VIEW_MAX];  /* DONE_* */
+    int16_t parent[VIEW_MAX]; /* index of the schema that brought it ($ref, allOf, a branch); -1 */
+    uint8_t done[VIEW_MAX];   /* DONE_* */
     uint8_t deps_done[VIEW_MAX]; /* dependent… members expanded */
     uint8_t made[VIEW_MAX]; /* made here: it declares and evaluates no members, for unevaluated… */
     int n;

@@ -103,7 +103,7 @@ static void add(struct schema *c, struct view *v, const struct json *schema, int
     int self = v->n++;
     v->done[self] = v->deps_done[self] = 0;
     v->made[self] = (uint8_t)made;
-    v->parent[self] = (int8_t)parent;
+    v->parent[self] = (int16_t)parent;
     v->schema[self] = schema;
     if (target != NULL) {
         add(c, v, target, self, made, chain + 1);
