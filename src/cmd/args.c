@@ -57,12 +57,12 @@ static const struct opt engine_rows[] = {
      .offset = ENGINE(quantization),
      .group = G_MODEL,
      .def = "auto",
-     .choices = "auto|none|awq|gptq|compressed-tensors|fp8|gguf|int8|wint8|block_wise_fp8",
+     .choices = "auto|none|awq|gptq|compressed-tensors|fp8|gguf|int8|int4|wint8|block_wise_fp8",
      .note = "see docs/formats.md",
      .help =
          "Weight format. auto and none: what the files hold, another name must agree with them; "
-         "on 16-bit files int8 (wint8) and fp8 (block_wise_fp8) quantize linear layers while "
-         "loading."},
+         "on 16-bit files int8 (wint8), int4 and fp8 (block_wise_fp8) quantize linear layers "
+         "while loading."},
     {.name = "quantization-inputs",
      .type = OPT_STRING,
      .offset = ENGINE(quantization_inputs),

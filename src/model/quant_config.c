@@ -19,7 +19,7 @@ struct reader {
 };
 
 static const char *const method_names[QUANT_METHOD_COUNT] = {
-    "none", "awq", "gptq", "compressed-tensors", "fp8", "wint8", "block_wise_fp8", "gguf"};
+    "none", "awq", "gptq", "compressed-tensors", "fp8", "wint8", "block_wise_fp8", "int4", "gguf"};
 
 const char *quant_method_name(enum quant_method m)
 {
@@ -225,8 +225,8 @@ static int read_awq(const struct reader *r, const struct json *o)
 static int read_gptq(const struct reader *r, const struct json *o)
 {
     static const char *const known[] = {
-        "quant_method", "bits", "group_size", "desc_act", "sym", "lm_head", "dynamic", "pack_dtype",
-        "checkpoint_format", "format", "is_marlin_format", "modules_to_not_convert",
+        "quant_method", "method", "bits", "group_size", "desc_act", "sym", "lm_head", "dynamic",
+        "pack_dtype", "checkpoint_format", "format", "is_marlin_format", "modules_to_not_convert",
         "modules_in_block_to_quantize",
         /* how the weights were found */
         "damp_percent", "damp_auto_increment", "true_sequential", "static_groups", "dataset",
@@ -253,6 +253,7 @@ static int read_gptq(const struct reader *r, const struct json *o)
     }
     rc = rc < 0 ? rc : expect_word(r, o, "checkpoint_format", WORDS("gptq", "gptq_v2"));
     rc = rc < 0 ? rc : expect_word(r, o, "format", WORDS("gptq", "gptq_v2"));
+    rc = rc < 0 ? rc : expect_word(r, o, "method", WORDS("gptq"));
     rc = rc < 0 ? rc : expect_word(r, o, "pack_dtype", WORDS("int32"));
     rc = rc < 0 ? rc : expect_nothing(r, o, "dynamic");
     rc = rc < 0 ? rc : expect_bool(r, o, "is_marlin_format", 0);
@@ -625,7 +626,8 @@ int quant_config_select(struct quant_config *q, const char *asked, const char *p
     } online[] = {{"int8", QUANT_WINT8},
                   {"wint8", QUANT_WINT8},
                   {"fp8", QUANT_BLOCK_FP8},
-                  {"block_wise_fp8", QUANT_BLOCK_FP8}};
+                  {"block_wise_fp8", QUANT_BLOCK_FP8},
+                  {"int4", QUANT_INT4}};
     if (asked == NULL || strcasecmp(asked, "none") == 0 || strcasecmp(asked, "auto") == 0 ||
         strcasecmp(asked, method_names[q->method]) == 0) {
         return 0;

@@ -27,6 +27,7 @@ enum quant_method {
     QUANT_FP8,
     QUANT_WINT8,     /* FastDeploy, quantized at load: int8 per output channel */
     QUANT_BLOCK_FP8, /* FastDeploy, quantized at load: E4M3 in 128 x 128 blocks */
+    QUANT_INT4,      /* quantized at load: 4 bits, groups of 64 inputs, zero points */
     QUANT_GGUF,      /* the file's own types */
     QUANT_METHOD_COUNT
 };

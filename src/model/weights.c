@@ -67,6 +67,11 @@ static void plan_plain(struct weight *w, const struct weights_options *o,
         w->format = WEIGHT_I8;
         w->group = w->k;
         w->scale_type = DTYPE_BF16;
+    } else if (is_linear && o->method == QUANT_INT4) {
+        w->format = WEIGHT_I4;
+        w->group = 64;
+        w->has_zero = 1;
+        w->scale_type = DTYPE_BF16;
     } else if (is_linear && o->method == QUANT_BLOCK_FP8) {
         w->format = WEIGHT_F8_E4M3;
         w->group = 128;

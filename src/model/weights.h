@@ -37,7 +37,7 @@ struct weights {
 /* What --dtype, --quantization and --quantization-activations ask for. */
 struct weights_options {
     enum act_type act;
-    enum quant_method method; /* QUANT_WINT8 and QUANT_BLOCK_FP8 quantize plain matrices */
+    enum quant_method method; /* QUANT_WINT8, _INT4 and _BLOCK_FP8 quantize plain matrices */
     enum model_inputs inputs;
     int int4_as_asked;
 };

@@ -2,10 +2,11 @@
 """Quantized checkpoints from outside: every tensor of a format is used or the file is refused by name, and the
 configuration, the flag and the tensors must agree."""
 import json
+import re
 import struct
 
 import pytest
-from ternlib import Server, generate, run
+from ternlib import MODEL, SOURCE, Server, generate, run
 from test_loading import config, copy, retensor
 
 ATT = "model.layers.0.self_attn.q_proj."
@@ -246,6 +247,20 @@ def test_the_flag_must_agree_with_the_file(shared):
         assert "--quantization" in line and model in line and asked in line, line
     assert formats(f / "dense-awq", "--quantization", "awq")[0] == "awq"
     assert formats(f / "dense-hf", "--quantization", "int8")[1].startswith("int8 (per row, bf16 scales)")
+    assert formats(f / "dense-hf", "-q", "int4")[1].startswith("int4 (groups of 64, bf16 scales, zero points) x int8 in 12")
+
+
+def test_quantizing_the_shipped_model_while_loading_costs_little_perplexity(tmp_path):
+    text = tmp_path / "text"
+    text.write_bytes((SOURCE / "README.md").read_bytes()[:2500])
+
+    def perplexity(method):
+        r = run("eval", MODEL, "--perplexity", text, "-q", method, timeout=120)
+        assert r.returncode == 0, r.stderr
+        return float(re.search(rb"perplexity ([0-9.]+)", r.stdout).group(1))
+    plain = perplexity("none")
+    for method, limit in (("int8", 0.005), ("fp8", 0.007), ("int4", 0.03)):
+        assert abs(perplexity(method) / plain - 1) < limit, method
 
 
 def test_a_gguf_file_that_is_cut_is_refused(shared, tmp_path):
