@@ -14,7 +14,7 @@ enum cpu_level {
     CPU_SCALAR,      /* the reference kernels, on any supported machine */
     CPU_AVX2,        /* AVX2 + FMA + F16C, and the OS saves ymm */
     CPU_AVX512,      /* F, BW, VL, DQ, and the OS saves zmm */
-    CPU_AVX512_BF16, /* the above + AVX512_BF16 and AVX512_VNNI */
+    CPU_AVX512_BF16, /* the above + AVX512_BF16, VNNI, VBMI */
     CPU_NEON = 16,   /* arm64 baseline */
 };
 

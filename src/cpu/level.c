@@ -20,7 +20,7 @@ static const struct {
     {CPU_SCALAR, "scalar", "SSE4.2, SSSE3 and POPCNT (x86-64-v2), or arm64"},
     {CPU_AVX2, "avx2", "AVX2, FMA and F16C"},
     {CPU_AVX512, "avx512", "AVX-512 F, BW, VL and DQ"},
-    {CPU_AVX512_BF16, "avx512bf16", "AVX-512 F, BW, VL, DQ, VNNI and BF16"},
+    {CPU_AVX512_BF16, "avx512bf16", "AVX-512 F, BW, VL, DQ, VBMI, VNNI and BF16"},
     {CPU_NEON, "neon", "arm64"},
 };
 #define N_LEVELS (sizeof levels / sizeof levels[0])
@@ -54,8 +54,8 @@ enum cpu_level cpu_detect(void)
     if ((b & avx512) != avx512 || (read_xcr0() & 0xe6) != 0xe6) {
         return CPU_AVX2;
     }
-    if (a < 1 || !(c & bit_AVX512VNNI) || !__get_cpuid_count(7, 1, &a, &b, &c, &d) ||
-        !(a & (1u << 5))) {
+    if (a < 1 || !(c & bit_AVX512VNNI) || !(c & bit_AVX512VBMI) ||
+        !__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & (1u << 5))) {
         return CPU_AVX512;
     }
     return CPU_AVX512_BF16;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products of quantized weights and bf16 or fp8 activations with VDPBF16PS. The number that a code
- * stands for is exact in bf16, so a block of columns is decoded to bf16 lines, which stay in the L1
- * cache while rows pass over them through the bf16 loop; each group's chain is then scaled into
- * c. */
+ * stands for is exact in bf16. For up to four rows codes are decoded in registers, as many streams
+ * as a panel has tiles; for more, a block of columns is decoded to bf16 lines, which stay in the L1
+ * cache while rows pass over them through the bf16 loop. Each group's chain is scaled into c. */
 #include "kernels/x86/avx512_v16.h"
 
 #include "kernels/lanes/quant.h"
@@ -25,7 +25,7 @@ static inline __m512i bf16_of_int5(__m512i x)
     return _mm512_permutexvar_epi16(x, _mm512_loadu_si512(table));
 }
 
-/* Codes of int8: c - 128. */
+/* The same for codes of int8: c - 128. */
 static inline __m512i bf16_of_int8(__m512i x)
 {
     const __m512i bias = _mm512_set1_epi32(128);
@@ -35,32 +35,109 @@ static inline __m512i bf16_of_int8(__m512i x)
     return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(even, 16), odd);
 }
 
-/* The fields move to their place in bf16 and the exponent is rebased; denormals (exponent 0) come
- * from a table. */
-static inline __m512i bf16_of_f8(__m512i x, enum weight_format f)
+/* bf16 of fp8 codes without their sign, lower and upper bytes: bytes 0..127 of two tables that
+ * VPERMI2B looks up by the low seven bits of a code. */
+struct f8_tables {
+    __m512i low0, low1, high0, high1;
+};
+
+/* The bytes of bf16(value of code c), c = 0..127. */
+static const _Alignas(64) uint8_t e4m3_low[128] = {
+    0x00, 0x00, 0x80, 0xc0, 0x00, 0x20, 0x40, 0x60, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0};
+static const _Alignas(64) uint8_t e4m3_high[128] = {
+    0x00, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c,
+    0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d,
+    0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e,
+    0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f,
+    0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40,
+    0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41,
+    0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42,
+    0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43};
+static const _Alignas(64) uint8_t e5m2_low[128] = {
+    0x00, 0x80, 0x00, 0x40, 0x80, 0xa0, 0xc0, 0xe0, 0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0,
+    0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0, 0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0,
+    0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0, 0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0,
+    0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0, 0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0,
+    0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0, 0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0,
+    0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0, 0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0,
+    0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0, 0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0,
+    0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0, 0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0};
+static const _Alignas(64) uint8_t e5m2_high[128] = {
+    0x00, 0x37, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38, 0x39, 0x39, 0x39, 0x39, 0x39, 0x39, 0x39, 0x39,
+    0x3a, 0x3a, 0x3a, 0x3a, 0x3a, 0x3a, 0x3a, 0x3a, 0x3b, 0x3b, 0x3b, 0x3b, 0x3b, 0x3b, 0x3b, 0x3b,
+    0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d, 0x3d,
+    0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3e, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f,
+    0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41,
+    0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43,
+    0x44, 0x44, 0x44, 0x44, 0x44, 0x44, 0x44, 0x44, 0x45, 0x45, 0x45, 0x45, 0x45, 0x45, 0x45, 0x45,
+    0x46, 0x46, 0x46, 0x46, 0x46, 0x46, 0x46, 0x46, 0x47, 0x47, 0x47, 0x47, 0x47, 0x47, 0x47, 0x47};
+
+static inline __attribute__((always_inline)) struct f8_tables f8_tables_of(enum weight_format f)
 {
-    static const uint16_t e4m3[32] = {0x0000, 0x3b00, 0x3b80, 0x3bc0,
-                                      0x3c00, 0x3c20, 0x3c40, 0x3c60};
-    static const uint16_t e5m2[32] = {0x0000, 0x3780, 0x3800, 0x3840};
-    const int is_e4m3 = f == WEIGHT_F8_E4M3;
-    const __m512i size = _mm512_and_si512(x, _mm512_set1_epi16(0x7f));
-    const __m512i moved = is_e4m3 ? _mm512_slli_epi16(size, 4) : _mm512_slli_epi16(size, 5);
-    __m512i v = _mm512_add_epi16(moved, _mm512_set1_epi16((short)((is_e4m3 ? 120 : 112) << 7)));
-    const __mmask32 small = _mm512_testn_epi16_mask(x, _mm512_set1_epi16(is_e4m3 ? 0x78 : 0x7c));
-    v = _mm512_mask_permutexvar_epi16(v, small, size, _mm512_loadu_si512(is_e4m3 ? e4m3 : e5m2));
-    const __m512i sign = _mm512_slli_epi16(_mm512_and_si512(x, _mm512_set1_epi16(0x80)), 8);
-    return _mm512_or_si512(v, sign);
+    const uint8_t *low = f == WEIGHT_F8_E4M3 ? e4m3_low : e5m2_low;
+    const uint8_t *high = f == WEIGHT_F8_E4M3 ? e4m3_high : e5m2_high;
+    return (struct f8_tables){_mm512_load_si512(low), _mm512_load_si512(low + 64),
+                              _mm512_load_si512(high), _mm512_load_si512(high + 64)};
 }
 
-/* zero: in both halves of each lane. */
-static inline __attribute__((always_inline)) __m512i pair_line(__m512i codes, unsigned shift,
-                                                               __m512i zero, enum weight_format f)
+/* The even and the odd bytes of a line of fp8 codes. */
+static inline __attribute__((always_inline)) void f8_line(__m512i x, const struct f8_tables *t,
+                                                          __m512i *even, __m512i *odd)
+{
+    const __m512i bytes = _mm512_set1_epi16(0xff), sign = _mm512_set1_epi8((char)0x80);
+    const __m512i low = _mm512_permutex2var_epi8(t->low0, x, t->low1);
+    __m512i high = _mm512_permutex2var_epi8(t->high0, x, t->high1);
+    high = _mm512_ternarylogic_epi32(high, x, sign, 0xf8); /* high | (x & sign) */
+    *even = _mm512_ternarylogic_epi32(bytes, low, _mm512_slli_epi16(high, 8), 0xca);
+    *odd = _mm512_ternarylogic_epi32(bytes, _mm512_srli_epi16(low, 8), high, 0xca);
+}
+
+/* What decoding needs besides codes. */
+struct decoder {
+    struct f8_tables f8;
+    __m512i zero; /* of int4, in both halves of each lane */
+};
+
+static inline __attribute__((always_inline)) __m512i
+pair_line(__m512i codes, unsigned shift, const struct decoder *d, enum weight_format f)
 {
     const __m512i mask = _mm512_set1_epi32(f == WEIGHT_I4 ? 0x000f000f : 0x00ff00ff);
     const __m512i x = _mm512_and_si512(shift ? _mm512_srli_epi32(codes, shift) : codes, mask);
-    return f == WEIGHT_I4   ? bf16_of_int5(_mm512_sub_epi16(x, zero))
-           : f == WEIGHT_I8 ? bf16_of_int8(x)
-                            : bf16_of_f8(x, f);
+    return f == WEIGHT_I4 ? bf16_of_int5(_mm512_sub_epi16(x, d->zero)) : bf16_of_int8(x);
+}
+
+/* Eight columns of a tile: four lines of pairs, ascending. */
+static inline __attribute__((always_inline)) void unit_lines(const uint8_t *p,
+                                                             const struct decoder *d,
+                                                             enum weight_format f, __m512i *w0,
+                                                             __m512i *w1, __m512i *w2, __m512i *w3)
+{
+    const __m512i a = _mm512_load_si512(p);
+    const __m512i b = f == WEIGHT_I4 ? a : _mm512_load_si512(p + 64);
+    if (f == WEIGHT_F8_E4M3 || f == WEIGHT_F8_E5M2) {
+        f8_line(a, &d->f8, w0, w2);
+        f8_line(b, &d->f8, w1, w3);
+        return;
+    }
+    const unsigned high = f == WEIGHT_I4 ? 4 : 0; /* where b's codes begin */
+    *w0 = pair_line(a, 0, d, f);
+    *w1 = pair_line(b, high, d, f);
+    *w2 = pair_line(a, 8, d, f);
+    *w3 = pair_line(b, high + 8, d, f);
+}
+
+static inline __attribute__((always_inline)) __m512i zero_of(const struct lanes_quant *q, int tile,
+                                                             int group)
+{
+    const __m512i zero = lanes_quant_zero(q, tile, group);
+    return _mm512_or_si512(zero, _mm512_slli_epi32(zero, 16));
 }
 
 static inline __attribute__((always_inline)) void decode_as(uint16_t *out,
@@ -70,20 +147,21 @@ static inline __attribute__((always_inline)) void decode_as(uint16_t *out,
 {
     const size_t unit_bytes = f == WEIGHT_I4 ? 64 : 128;
     const uint8_t *p = q->codes + (size_t)tile * q->tile_bytes + (size_t)from / 8 * unit_bytes;
-    __m512i zero = _mm512_set1_epi16(8);
+    struct decoder d = {.zero = zero_of(q, tile, from / q->group)};
+    if (f == WEIGHT_F8_E4M3 || f == WEIGHT_F8_E5M2) {
+        d.f8 = f8_tables_of(f);
+    }
     for (int k = 0; k < count; k += 8, p += unit_bytes, out += 8 * TILE_N) {
-        const __m512i a = _mm512_load_si512(p);
-        const __m512i b = f == WEIGHT_I4 ? a : _mm512_load_si512(p + 64);
-        const unsigned high = f == WEIGHT_I4 ? 4 : 0; /* where b's codes begin */
+        __m512i w0, w1, w2, w3;
         if (f == WEIGHT_I4 && q->w->has_zero && k % 32 == 0) {
-            zero = lanes_quant_zero(q, tile, (from + k) / q->group);
-            zero = _mm512_or_si512(zero, _mm512_slli_epi32(zero, 16));
+            d.zero = zero_of(q, tile, (from + k) / q->group);
         }
         _mm_prefetch((const char *)(p + LANES_AHEAD_BYTES), _MM_HINT_T0);
-        _mm512_store_si512(out, pair_line(a, 0, zero, f));
-        _mm512_store_si512(out + 32, pair_line(b, high, zero, f));
-        _mm512_store_si512(out + 64, pair_line(a, 8, zero, f));
-        _mm512_store_si512(out + 96, pair_line(b, high + 8, zero, f));
+        unit_lines(p, &d, f, &w0, &w1, &w2, &w3);
+        _mm512_store_si512(out, w0);
+        _mm512_store_si512(out + 32, w1);
+        _mm512_store_si512(out + 64, w2);
+        _mm512_store_si512(out + 96, w3);
     }
 }
 
@@ -104,6 +182,158 @@ static void decode(uint16_t *out, const struct lanes_quant *q, int tile, int fro
         break;
     }
 }
+
+/* ---- few rows: decoded in registers ---- */
+
+#define FEW_ROWS 4
+
+struct direct_args {
+    float *c;
+    size_t ldc, col[PANEL_TILES];
+    const uint8_t *row; /* bf16 */
+    size_t row_bytes;
+    const struct lanes_quant *q;
+    int tile[PANEL_TILES]; /* a missing one is tile 0 */
+};
+
+static inline __m512 step(__m512 chain, const uint8_t *a, __m512i w)
+{
+    int32_t v;
+    memcpy(&v, a, sizeof v);
+    return _mm512_dpbf16_ps(chain, (__m512bh)_mm512_set1_epi32(v), (__m512bh)w);
+}
+
+static inline __attribute__((always_inline)) void
+direct_as(const int n_rows, const enum weight_format f, const struct direct_args *s)
+{
+    const struct lanes_quant *q = s->q;
+    const size_t unit_bytes = f == WEIGHT_I4 ? 64 : 128, lda = s->row_bytes;
+    const uint8_t *b0 = q->codes + (size_t)s->tile[0] * q->tile_bytes;
+    const uint8_t *b1 = q->codes + (size_t)s->tile[1] * q->tile_bytes;
+    const uint8_t *b2 = q->codes + (size_t)s->tile[2] * q->tile_bytes;
+    const uint8_t *b3 = q->codes + (size_t)s->tile[3] * q->tile_bytes;
+    const uint8_t *a = s->row;
+    struct decoder d = {.zero = _mm512_set1_epi16(8)};
+    if (f == WEIGHT_F8_E4M3 || f == WEIGHT_F8_E5M2) {
+        d.f8 = f8_tables_of(f);
+    }
+    const int asks_zero = f == WEIGHT_I4 && q->w->has_zero;
+    for (int group = 0, k = 0; k < q->w->k; group++) {
+        const int end = q->w->k - k < q->group ? q->w->k : k + q->group;
+        const __m512i z0 = asks_zero ? zero_of(q, s->tile[0], group) : d.zero;
+        const __m512i z1 = asks_zero ? zero_of(q, s->tile[1], group) : d.zero;
+        const __m512i z2 = asks_zero ? zero_of(q, s->tile[2], group) : d.zero;
+        const __m512i z3 = asks_zero ? zero_of(q, s->tile[3], group) : d.zero;
+        __m512 c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23, c30, c31, c32, c33;
+        c00 = c01 = c02 = c03 = c10 = c11 = c12 = c13 = _mm512_setzero_ps();
+        c20 = c21 = c22 = c23 = c30 = c31 = c32 = c33 = _mm512_setzero_ps();
+#define ROW(x, r)                                                                                  \
+    if (n_rows > r) {                                                                              \
+        x = step(x, a + r * lda, w0);                                                              \
+        x = step(x, a + r * lda + 4, w1);                                                          \
+        x = step(x, a + r * lda + 8, w2);                                                          \
+        x = step(x, a + r * lda + 12, w3);                                                         \
+    }
+#define TILE(t, x0, x1, x2, x3)                                                                    \
+    {                                                                                              \
+        __m512i w0, w1, w2, w3;                                                                    \
+        d.zero = z##t;                                                                             \
+        _mm_prefetch((const char *)(b##t + LANES_AHEAD_BYTES), _MM_HINT_T0);                       \
+        if (f != WEIGHT_I4) {                                                                      \
+            _mm_prefetch((const char *)(b##t + LANES_AHEAD_BYTES + 64), _MM_HINT_T0);              \
+        }                                                                                          \
+        unit_lines(b##t, &d, f, &w0, &w1, &w2, &w3);                                               \
+        ROW(x0, 0)                                                                                 \
+        ROW(x1, 1)                                                                                 \
+        ROW(x2, 2)                                                                                 \
+        ROW(x3, 3)                                                                                 \
+        b##t += unit_bytes;                                                                        \
+    }
+        for (; k < end; k += 8, a += 16) {
+            TILE(0, c00, c10, c20, c30)
+            TILE(1, c01, c11, c21, c31)
+            TILE(2, c02, c12, c22, c32)
+            TILE(3, c03, c13, c23, c33)
+        }
+#undef TILE
+#undef ROW
+        const v16 s0 = lanes_quant_scale(q, s->tile[0], group);
+        const v16 s1 = lanes_quant_scale(q, s->tile[1], group);
+        const v16 s2 = lanes_quant_scale(q, s->tile[2], group);
+        const v16 s3 = lanes_quant_scale(q, s->tile[3], group);
+/* All loads come before the stores, because a missing tile's place is tile 0's. */
+#define SCALED(x, t)                                                                               \
+    _mm512_fmadd_ps(x, is_act ? s##t : _mm512_mul_ps(s##t, sa),                                    \
+                    group == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(to + s->col[t]))
+#define SCALE(r, x0, x1, x2, x3)                                                                   \
+    if (n_rows > r) {                                                                              \
+        const int is_act = q->w->input == INPUT_ACT;                                               \
+        const v16 sa = v16_set1(is_act ? 1.0f : lanes_input_scale(q, s->row + r * lda, group));    \
+        float *const to = s->c + r * s->ldc;                                                       \
+        const v16 y0 = SCALED(x0, 0), y1 = SCALED(x1, 1);                                          \
+        const v16 y2 = SCALED(x2, 2), y3 = SCALED(x3, 3);                                          \
+        _mm512_storeu_ps(to + s->col[0], y0);                                                      \
+        _mm512_storeu_ps(to + s->col[1], y1);                                                      \
+        _mm512_storeu_ps(to + s->col[2], y2);                                                      \
+        _mm512_storeu_ps(to + s->col[3], y3);                                                      \
+    }
+        SCALE(0, c00, c01, c02, c03)
+        SCALE(1, c10, c11, c12, c13)
+        SCALE(2, c20, c21, c22, c23)
+        SCALE(3, c30, c31, c32, c33)
+#undef SCALE
+#undef SCALED
+    }
+}
+
+#define DIRECT_ROWS(name, f)                                                                       \
+    static __attribute__((noinline)) void name(int n_rows, const struct direct_args *s)            \
+    {                                                                                              \
+        switch (n_rows) {                                                                          \
+        case 1:                                                                                    \
+            direct_as(1, f, s);                                                                    \
+            break;                                                                                 \
+        case 2:                                                                                    \
+            direct_as(2, f, s);                                                                    \
+            break;                                                                                 \
+        case 3:                                                                                    \
+            direct_as(3, f, s);                                                                    \
+            break;                                                                                 \
+        default:                                                                                   \
+            direct_as(4, f, s);                                                                    \
+            break;                                                                                 \
+        }                                                                                          \
+    }
+DIRECT_ROWS(direct_i8, WEIGHT_I8)
+DIRECT_ROWS(direct_i4, WEIGHT_I4)
+DIRECT_ROWS(direct_e4m3, WEIGHT_F8_E4M3)
+DIRECT_ROWS(direct_e5m2, WEIGHT_F8_E5M2)
+
+static void direct(float *c, size_t ldc, const uint8_t *row, size_t row_bytes,
+                   const struct lanes_quant *q, int rows, int n_tiles)
+{
+    struct direct_args s = {.c = c, .ldc = ldc, .row = row, .row_bytes = row_bytes, .q = q};
+    for (int t = 0; t < PANEL_TILES; t++) {
+        s.tile[t] = t < n_tiles ? t : 0;
+        s.col[t] = (size_t)s.tile[t] * TILE_N;
+    }
+    switch (q->w->format) {
+    case WEIGHT_I8:
+        direct_i8(rows, &s);
+        break;
+    case WEIGHT_I4:
+        direct_i4(rows, &s);
+        break;
+    case WEIGHT_F8_E4M3:
+        direct_e4m3(rows, &s);
+        break;
+    default:
+        direct_e5m2(rows, &s);
+        break;
+    }
+}
+
+/* ---- more rows: decoded blocks ---- */
 
 static __attribute__((noinline)) void run(int n_rows, const struct micro_args *s)
 {
@@ -143,6 +373,10 @@ void avx512bf16_chains(float *c, size_t ldc, const void *a, size_t lda, const st
     _Alignas(64) uint16_t decoded[PANEL_TILES * BLOCK_COLUMNS * TILE_N];
     const struct lanes_quant q = lanes_quant_of(w, tile);
     const size_t row_bytes = w->input == INPUT_ACT ? 2 * lda : lda;
+    if (m <= FEW_ROWS) {
+        direct(c, ldc, a, row_bytes, &q, m, n_tiles);
+        return;
+    }
     const int n_groups = (m + MICRO_ROWS - 1) / MICRO_ROWS;
     const int block = n_groups == 1 ? SHORT_COLUMNS : BLOCK_COLUMNS;
     for (int from = 0; from < w->k; from += block) {
