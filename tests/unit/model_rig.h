@@ -76,16 +76,25 @@ static inline struct cpu_pool *rig_pool(int n_workers)
     return pool;
 }
 
-static inline struct model *rig_load(const char *path, enum act_type act, const struct kernels *k,
-                                     struct cpu_pool *pool)
+/* quantization NULL: as the file is; inputs: what quantized weights are multiplied with. */
+static inline struct model *rig_load_as(const char *path, enum act_type act,
+                                        const char *quantization, enum model_inputs inputs,
+                                        const struct kernels *k, struct cpu_pool *pool)
 {
     struct err e = {0};
     struct model *m = NULL;
-    struct model_options o = {.path = path, .act = act};
+    struct model_options o = {
+        .path = path, .act = act, .quantization = quantization, .inputs = inputs};
     if (model_open(&m, &o, &e) < 0 || model_load(m, k, pool, &e) < 0) {
         fail_msg("%s", e.text);
     }
     return m;
+}
+
+static inline struct model *rig_load(const char *path, enum act_type act, const struct kernels *k,
+                                     struct cpu_pool *pool)
+{
+    return rig_load_as(path, act, NULL, MODEL_INPUTS_AUTO, k, pool);
 }
 
 static inline const struct kernels *rig_best_kernels(void)

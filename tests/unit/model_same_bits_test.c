@@ -45,8 +45,8 @@ struct subject {
 };
 
 static struct rig_dir dir;
-static struct subject subjects[4];
-static int n_subjects;
+static struct subject subjects[8];
+static int n_subjects;           /* four of dense weights, then quantized ones */
 static struct sequences sets[2]; /* 32 short ones; lengths around block and partition */
 enum { SHORT, LENGTHS };
 
@@ -399,19 +399,9 @@ static void a_shared_prefix_gives_the_logits_of_a_cold_start(void **state)
 
 /* Widths, heads and head_dim of the 0.3B (two layers, a short vocabulary): the cuts and panels of
  * the real model. */
-static void the_shapes_of_the_0_3b_give_the_same_logits_for_every_m(void **state)
+static void assert_wide_is_the_same(const struct model *m)
 {
-    (void)state;
     static const int sizes[] = {1, 2, 7, 8, 9, 33, 64, 65, 512};
-    if (rig_make_model(&dir, "wide", "--layers 2 --vocab 2048") != 0) {
-        print_message("SKIPPED: no python3 to make models with\n");
-        skip();
-    }
-    char path[600];
-    snprintf(path, sizeof path, "%s/wide", dir.path);
-    struct cpu_pool *pool = rig_pool(2);
-    struct model *m = rig_load(path, ACT_BF16, rig_best_kernels(), pool);
-    cpu_pool_close(pool);
     struct sequences one = {.n = 1, .len = {530}, .n_tokens = 530};
     struct how eager = {.k = rig_best_kernels(), .threads = 2, .eager = 1, .batch = 1};
     float *expected = run(m, &one, &eager);
@@ -429,7 +419,25 @@ static void the_shapes_of_the_0_3b_give_the_same_logits_for_every_m(void **state
         free(out);
     }
     free(expected);
+}
+
+static void the_shapes_of_the_0_3b_give_the_same_logits_for_every_m(void **state)
+{
+    (void)state;
+    if (rig_make_model(&dir, "wide", "--layers 2 --vocab 2048") != 0) {
+        print_message("SKIPPED: no python3 to make models with\n");
+        skip();
+    }
+    char path[600];
+    snprintf(path, sizeof path, "%s/wide", dir.path);
+    struct cpu_pool *pool = rig_pool(2);
+    struct model *m = rig_load(path, ACT_BF16, rig_best_kernels(), pool);
+    assert_wide_is_the_same(m);
     model_close(m);
+    m = rig_load_as(path, ACT_BF16, "int8", MODEL_INPUTS_8, rig_best_kernels(), pool);
+    assert_wide_is_the_same(m);
+    model_close(m);
+    cpu_pool_close(pool);
 }
 
 /* ---- mutants: one changed rounding ---- */
@@ -489,11 +497,11 @@ static void gemm_swiglu_that_rounds_otherwise(void *out, size_t ldo, const void 
 static void assert_found(const char *what, int (*comparison)(const struct kernels *),
                          void (*mutate)(struct act_kernels *))
 {
-    struct subject all[4];
+    struct subject all[8];
     int n_all = n_subjects;
     memcpy(all, subjects, sizeof all);
     original = rig_best_kernels();
-    for (int i = 0; i < n_all; i++) {
+    for (int i = 0; i < n_all; i += i == 3 ? 2 : 1) { /* int8 is skipped: int4 takes its inputs */
         struct kernels mutant = *original;
         mutant_act = all[i].act;
         mutate(&mutant.act[mutant_act]);
@@ -604,6 +612,17 @@ static int make_subjects(void **state)
                        "200 --vocab 333 --untied"},
     };
     rig_dir_make(&dir);
+    static const struct {
+        int shape;
+        enum act_type act;
+        const char *format;
+        enum model_inputs inputs;
+    } quantized[] = {
+        {0, ACT_BF16, "int8", MODEL_INPUTS_8},
+        {1, ACT_BF16, "int4", MODEL_INPUTS_8},
+        {0, ACT_F32, "fp8", MODEL_INPUTS_8},
+        {1, ACT_BF16, "int4", MODEL_INPUTS_16},
+    };
     struct cpu_pool *pool = rig_pool(2);
     for (int i = 0; i < 2; i++) {
         if (rig_make_model(&dir, shapes[i].name, shapes[i].options) != 0) {
@@ -618,6 +637,14 @@ static int make_subjects(void **state)
             snprintf(s->path, sizeof s->path, "%s/%s", dir.path, shapes[i].name);
             s->m = rig_load(s->path, s->act, rig_best_kernels(), pool);
         }
+    }
+    for (size_t i = 0; i < sizeof quantized / sizeof quantized[0]; i++) {
+        struct subject *s = &subjects[n_subjects++];
+        s->name = quantized[i].format;
+        s->act = quantized[i].act;
+        snprintf(s->path, sizeof s->path, "%s/%s", dir.path, shapes[quantized[i].shape].name);
+        s->m = rig_load_as(s->path, s->act, quantized[i].format, quantized[i].inputs,
+                           rig_best_kernels(), pool);
     }
     cpu_pool_close(pool);
     static const int lengths[] = {1, 15, 16, 17, 33, 255, 256, 257, 512, 530};

@@ -102,10 +102,16 @@ void ref_quant_tile_row(float out[16], const void *a, enum act_type t, const str
     }
 }
 
+float ref_quant_code(const struct weight *w, int row, int k, float *scale)
+{
+    *scale = scale_of(w, row / TILE_N, row % TILE_N, k / w->group);
+    return value_of(w, row / TILE_N, row % TILE_N, k);
+}
+
 float ref_quant_element(const struct weight *w, int row, int k)
 {
-    return ref_mul(value_of(w, row / TILE_N, row % TILE_N, k),
-                   scale_of(w, row / TILE_N, row % TILE_N, k / w->group));
+    float scale, v = ref_quant_code(w, row, k, &scale);
+    return ref_mul(v, scale);
 }
 
 static float round_f8(float x, enum input_format f)

@@ -53,9 +53,11 @@ void ref_quantize_bf16(void *out, size_t ldo, const void *x, size_t ldx, int m, 
                        enum input_format f, int group);
 void ref_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
                       enum input_format f, int group);
-/* The 16 outputs of one row and one tile of a quantized matrix; W[row, k] of one. */
+/* The 16 outputs of one row and one tile of a quantized matrix; its element [row, k] as code and
+ * scale, and as their product. */
 void ref_quant_tile_row(float out[16], const void *a, enum act_type t, const struct weight *w,
                         int tile);
+float ref_quant_code(const struct weight *w, int row, int k, float *scale);
 float ref_quant_element(const struct weight *w, int row, int k);
 int ref_argmax(const float *x, int n);
 void ref_logsumexp(const float *x, int n, float *max, double *sum);
