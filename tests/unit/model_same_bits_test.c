@@ -354,7 +354,10 @@ static void every_level_equals_the_best_one(void **state)
         struct how e = {.k = k, .threads = 1, .eager = 1, .batch = 8};
         differ += differences(SHORT, &e);
         struct how l = {.k = k, .threads = 1, .batch = 4};
+        int n_all = n_subjects;
+        n_subjects = k->level == CPU_SCALAR && n_all > 4 ? 4 : n_all; /* the reference is slow */
         differ += differences(LENGTHS, &l);
+        n_subjects = n_all;
         if (differ != 0) {
             fail_msg("%s: %d tokens differ", cpu_level_name(levels[i]), differ);
         }

@@ -22,20 +22,31 @@ static float f8_value(int c, int bits, int low)
     return c & 0x80 ? -v : v;
 }
 
-/* v of kernels.h: the number that a code stands for, before its scale. */
-static float value_of(const struct weight *w, int tile, int r, int k)
+/* A tile's codes and zero points, found once for many elements. */
+struct tile {
+    const uint8_t *codes, *zeros;
+};
+
+static struct tile tile_of(const struct weight *w, int tile)
 {
-    const uint8_t *t = tile_base(w, tile);
+    const size_t scales = (size_t)weight_groups(w) * TILE_N * dtype_size(w->scale_type);
+    struct tile t = {tile_base(w, tile), NULL};
+    if (w->has_zero) {
+        t.zeros = t.codes + (size_t)w->k * TILE_N / 2 + (scales + 63) / 64 * 64;
+    }
+    return t;
+}
+
+/* v of kernels.h: the number that a code stands for, before its scale. */
+static float value_of(const struct weight *w, const struct tile *t, int r, int k)
+{
     const int p = place_of(k);
     if (w->format == WEIGHT_I4) {
-        const int byte = t[(size_t)k / 8 * 64 + (size_t)(r * 4 + p % 4)];
-        const size_t scales = (size_t)weight_groups(w) * TILE_N * dtype_size(w->scale_type),
-                     at = (scales + 63) / 64 * 64;
-        const uint8_t *zeros = t + (size_t)w->k * TILE_N / 2 + at;
-        return (float)((p < 4 ? byte & 15 : byte >> 4) -
-                       (w->has_zero ? zeros[k / w->group * TILE_N + r] : 8));
+        const int byte = t->codes[(size_t)k / 8 * 64 + (size_t)(r * 4 + p % 4)];
+        const int zero = w->has_zero ? t->zeros[k / w->group * TILE_N + r] : 8;
+        return (float)((p < 4 ? byte & 15 : byte >> 4) - zero);
     }
-    const int c = t[(size_t)k / 8 * 128 + (size_t)(p / 4 * 64 + r * 4 + p % 4)];
+    const int c = t->codes[(size_t)k / 8 * 128 + (size_t)(p / 4 * 64 + r * 4 + p % 4)];
     return w->format == WEIGHT_I8        ? (float)(c - 128)
            : w->format == WEIGHT_F8_E4M3 ? f8_value(c, 3, -6)
                                          : f8_value(c, 2, -14);
@@ -65,13 +76,13 @@ static float input_scale(const struct weight *w, const uint8_t *a, int group)
 }
 
 /* The chain or the exact sum of one group and one output. */
-static float group_sum(const struct weight *w, const uint8_t *a, enum act_type t, int tile, int r,
-                       int from, int to)
+static float group_sum(const struct weight *w, const struct tile *parts, const uint8_t *a,
+                       enum act_type t, int tile, int r, int from, int to)
 {
     int32_t sum = 0;
     float acc = 0;
     for (int k = from; k < to; k += 2) {
-        const float even = value_of(w, tile, r, k), odd = value_of(w, tile, r, k + 1);
+        const float even = value_of(w, parts, r, k), odd = value_of(w, parts, r, k + 1);
         if (w->input == INPUT_I8) {
             const int8_t *codes = (const int8_t *)a + k / 8 * 8;
             sum += (int32_t)even * codes[place_of(k)] + (int32_t)odd * codes[place_of(k + 1)];
@@ -89,23 +100,26 @@ static float group_sum(const struct weight *w, const uint8_t *a, enum act_type t
 void ref_quant_tile_row(float out[16], const void *a, enum act_type t, const struct weight *w,
                         int tile)
 {
+    const struct tile parts = tile_of(w, tile);
+    const int groups = weight_groups(w);
     for (int r = 0; r < TILE_N; r++) {
         out[r] = 0.0f;
-        for (int g = 0; g < weight_groups(w); g++) {
+        for (int g = 0; g < groups; g++) {
             const int from = g * w->group, to = w->k - from < w->group ? w->k : from + w->group;
             float s = scale_of(w, tile, r, g);
             if (w->input != INPUT_ACT) {
                 s = ref_mul(s, input_scale(w, a, g));
             }
-            out[r] = ref_fma(group_sum(w, a, t, tile, r, from, to), s, out[r]);
+            out[r] = ref_fma(group_sum(w, &parts, a, t, tile, r, from, to), s, out[r]);
         }
     }
 }
 
 float ref_quant_code(const struct weight *w, int row, int k, float *scale)
 {
+    const struct tile parts = tile_of(w, row / TILE_N);
     *scale = scale_of(w, row / TILE_N, row % TILE_N, k / w->group);
-    return value_of(w, row / TILE_N, row % TILE_N, k);
+    return value_of(w, &parts, row % TILE_N, k);
 }
 
 float ref_quant_element(const struct weight *w, int row, int k)

@@ -34,11 +34,18 @@ struct sums_args {
     size_t tile[PANEL_TILES]; /* tile of each column of accumulators: a missing one is tile 0 */
 };
 
-static inline __m512i dot(__m512i sum, __m512i w, const uint8_t *a)
+/* VPDPBUSD in place, written as assembly because gcc copies the accumulators of the intrinsic. */
+static inline __attribute__((always_inline)) __m512i dot(__m512i sum, __m512i w, __m512i a)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(a));
+    return sum;
+}
+
+static inline __m512i quad(const uint8_t *a)
 {
     int32_t v;
     memcpy(&v, a, sizeof v);
-    return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(v));
+    return _mm512_set1_epi32(v);
 }
 
 static inline int32_t int_at(const uint8_t *p)
@@ -48,13 +55,39 @@ static inline int32_t int_at(const uint8_t *p)
     return v;
 }
 
+static inline float float_at(const uint8_t *p)
+{
+    float v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline v16 scale_at(const uint8_t *p, int group, enum dtype type)
+{
+    const size_t at = (size_t)group * TILE_N;
+    return type == DTYPE_F32   ? v16_load((const float *)(const void *)p + at)
+           : type == DTYPE_F16 ? v16_load_f16((const uint16_t *)(const void *)p + at)
+                               : v16_load_bf16((const uint16_t *)(const void *)p + at);
+}
+
+/* A register of its own: equal values in one would be copied inside the loop. */
+static inline __attribute__((always_inline)) __m512i apart(int32_t v)
+{
+    __m512i x;
+    __asm__ volatile("vpbroadcastd %1, %0" : "=v"(x) : "r"(v));
+    return x;
+}
+
 static inline __m512i start(__m512i zero, int32_t sum)
 {
     return _mm512_mullo_epi32(zero, _mm512_set1_epi32(-sum));
 }
 
-static inline __attribute__((always_inline)) void
-micro(const int n_rows, const int n_ahead, const enum weight_format f, const struct sums_args *s)
+/* is_grouped: groups begin and end in this call, all of them. */
+static inline __attribute__((always_inline)) void micro(const int n_rows, const int n_ahead,
+                                                        const int is_grouped,
+                                                        const enum weight_format f,
+                                                        const struct sums_args *s)
 {
     float *const c = s->c;
     const size_t ldc = s->ldc, lda = s->lda, step = s->ahead_step;
@@ -64,6 +97,15 @@ micro(const int n_rows, const int n_ahead, const enum weight_format f, const str
     const uint8_t *a0 = s->a, *a1 = a0 + lda, *a2 = a1 + lda, *a3 = a2 + lda, *a4 = a3 + lda,
                   *a5 = a4 + lda;
     const __m512i low = _mm512_set1_epi8(15);
+    const struct lanes_quant q = *s->q;
+    const int has_zero = f == WEIGHT_I4 && q.w->has_zero, n_lines = s->n_lines;
+    const int group_lines = s->group_lines, is_first = is_grouped || s->is_first;
+    const int is_last = is_grouped || s->is_last;
+    const enum dtype type = q.w->scale_type;
+    const uint8_t *const places = q.codes + q.scales_at, *const sums = s->row + q.sums_at;
+    const uint8_t *const scales = s->row + q.sa_at;
+    const size_t t0 = s->tile[0] * q.tile_bytes, t1 = s->tile[1] * q.tile_bytes;
+    const size_t t2 = s->tile[2] * q.tile_bytes, t3 = s->tile[3] * q.tile_bytes;
     const size_t a_line = f == WEIGHT_I4 ? 8 : 4;
     __m512i c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
     __m512i c30, c31, c32, c33, c40, c41, c42, c43, c50, c51, c52, c53;
@@ -87,14 +129,17 @@ micro(const int n_rows, const int n_ahead, const enum weight_format f, const str
     }
 #define START(row_, x0, x1, x2, x3, a)                                                             \
     {                                                                                              \
-        const int32_t n_ = int_at(s->row + row_ * lda + s->q->sums_at + 4 * (size_t)group);        \
-        if (s->q->w->has_zero) {                                                                   \
+        const int32_t n_ = int_at(sums + row_ * lda + 4 * (size_t)group);                          \
+        if (has_zero) {                                                                            \
             x0 = start(z0, n_);                                                                    \
             x1 = start(z1, n_);                                                                    \
             x2 = start(z2, n_);                                                                    \
             x3 = start(z3, n_);                                                                    \
         } else {                                                                                   \
-            x0 = x1 = x2 = x3 = _mm512_set1_epi32(n_ * (f == WEIGHT_I4 ? -8 : -128));              \
+            x0 = apart(n_ * (f == WEIGHT_I4 ? -8 : -128));                                         \
+            x1 = apart(n_ * (f == WEIGHT_I4 ? -8 : -128));                                         \
+            x2 = apart(n_ * (f == WEIGHT_I4 ? -8 : -128));                                         \
+            x3 = apart(n_ * (f == WEIGHT_I4 ? -8 : -128));                                         \
         }                                                                                          \
     }
 #define LOAD(row_, x0, x1, x2, x3, a)                                                              \
@@ -108,17 +153,20 @@ micro(const int n_rows, const int n_ahead, const enum weight_format f, const str
     _mm512_storeu_si512(c + row_ * ldc + k2, x2);                                                  \
     _mm512_storeu_si512(c + row_ * ldc + k3, x3);
 #define STEP(row_, x0, x1, x2, x3, a)                                                              \
-    x0 = dot(x0, w0, a + at);                                                                      \
-    x1 = dot(x1, w1, a + at);                                                                      \
-    x2 = dot(x2, w2, a + at);                                                                      \
-    x3 = dot(x3, w3, a + at);
+    {                                                                                              \
+        const __m512i v_ = quad(a + at);                                                           \
+        x0 = dot(x0, w0, v_);                                                                      \
+        x1 = dot(x1, w1, v_);                                                                      \
+        x2 = dot(x2, w2, v_);                                                                      \
+        x3 = dot(x3, w3, v_);                                                                      \
+    }
 #define SCALED(x, s_, k_)                                                                          \
     _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), _mm512_mul_ps(s_, sa_),                                 \
                     group == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(to_ + k_))
 /* All loads come before the stores, because a missing tile's place is tile 0's. */
 #define SCALE(row_, x0, x1, x2, x3, a)                                                             \
     {                                                                                              \
-        const v16 sa_ = v16_set1(lanes_input_scale(s->q, s->row + row_ * lda, group));             \
+        const v16 sa_ = v16_set1(float_at(scales + row_ * lda + 4 * (size_t)group));               \
         float *const to_ = c + row_ * ldc;                                                         \
         const v16 y0_ = SCALED(x0, s0, k0), y1_ = SCALED(x1, s1, k1);                              \
         const v16 y2_ = SCALED(x2, s2, k2), y3_ = SCALED(x3, s3, k3);                              \
@@ -128,15 +176,15 @@ micro(const int n_rows, const int n_ahead, const enum weight_format f, const str
         _mm512_storeu_ps(to_ + k3, y3_);                                                           \
     }
 
-    for (int line = 0, group = s->group; line < s->n_lines; group++) {
-        const int left = s->n_lines - line, n = left < s->group_lines ? left : s->group_lines;
-        if (s->is_first) {
+    for (int line = 0, group = s->group; line < n_lines; group++) {
+        const int left = n_lines - line, n = left < group_lines ? left : group_lines;
+        if (is_first) {
             __m512i z0 = low, z1 = low, z2 = low, z3 = low; /* unused without zeros */
-            if (f == WEIGHT_I4 && s->q->w->has_zero) {
-                z0 = lanes_quant_zero(s->q, (int)s->tile[0], group);
-                z1 = lanes_quant_zero(s->q, (int)s->tile[1], group);
-                z2 = lanes_quant_zero(s->q, (int)s->tile[2], group);
-                z3 = lanes_quant_zero(s->q, (int)s->tile[3], group);
+            if (has_zero) {
+                z0 = lanes_quant_zero(&q, (int)s->tile[0], group);
+                z1 = lanes_quant_zero(&q, (int)s->tile[1], group);
+                z2 = lanes_quant_zero(&q, (int)s->tile[2], group);
+                z3 = lanes_quant_zero(&q, (int)s->tile[3], group);
             }
             EACH_ROW(START)
         } else {
@@ -171,11 +219,11 @@ micro(const int n_rows, const int n_ahead, const enum weight_format f, const str
             w3 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b3 + 64 * j), 4), low);
             EACH_ROW(STEP)
         }
-        if (s->is_last) {
-            const v16 s0 = lanes_quant_scale(s->q, (int)s->tile[0], group);
-            const v16 s1 = lanes_quant_scale(s->q, (int)s->tile[1], group);
-            const v16 s2 = lanes_quant_scale(s->q, (int)s->tile[2], group);
-            const v16 s3 = lanes_quant_scale(s->q, (int)s->tile[3], group);
+        if (is_last) {
+            const v16 s0 = scale_at(places + t0, group, type);
+            const v16 s1 = scale_at(places + t1, group, type);
+            const v16 s2 = scale_at(places + t2, group, type);
+            const v16 s3 = scale_at(places + t3, group, type);
             EACH_ROW(SCALE)
         } else {
             EACH_ROW(STORE)
@@ -191,48 +239,45 @@ micro(const int n_rows, const int n_ahead, const enum weight_format f, const str
 }
 
 /* One function per row count, because the accumulators must be known to the compiler. */
-#define ROW_COUNTS(name, n_ahead, f)                                                               \
+#define ROW_COUNTS(name, n_ahead, is_grouped, f)                                                   \
     static __attribute__((noinline)) void name(int n_rows, const struct sums_args *s)              \
     {                                                                                              \
         switch (n_rows) {                                                                          \
         case 1:                                                                                    \
-            micro(1, n_ahead, f, s);                                                               \
+            micro(1, n_ahead, is_grouped, f, s);                                                   \
             break;                                                                                 \
         case 2:                                                                                    \
-            micro(2, n_ahead, f, s);                                                               \
+            micro(2, n_ahead, is_grouped, f, s);                                                   \
             break;                                                                                 \
         case 3:                                                                                    \
-            micro(3, n_ahead, f, s);                                                               \
+            micro(3, n_ahead, is_grouped, f, s);                                                   \
             break;                                                                                 \
         case 4:                                                                                    \
-            micro(4, n_ahead, f, s);                                                               \
+            micro(4, n_ahead, is_grouped, f, s);                                                   \
             break;                                                                                 \
         case 5:                                                                                    \
-            micro(5, n_ahead, f, s);                                                               \
+            micro(5, n_ahead, is_grouped, f, s);                                                   \
             break;                                                                                 \
         default:                                                                                   \
-            micro(6, n_ahead, f, s);                                                               \
+            micro(6, n_ahead, is_grouped, f, s);                                                   \
             break;                                                                                 \
         }                                                                                          \
     }
-ROW_COUNTS(micro_i8_ahead4, 4, WEIGHT_I8)
-ROW_COUNTS(micro_i8_ahead1, 1, WEIGHT_I8)
-ROW_COUNTS(micro_i4_ahead4, 4, WEIGHT_I4)
-ROW_COUNTS(micro_i4_ahead1, 1, WEIGHT_I4)
+ROW_COUNTS(micro_i8_ahead4, 4, 0, WEIGHT_I8)
+ROW_COUNTS(micro_i8_ahead1, 1, 0, WEIGHT_I8)
+ROW_COUNTS(micro_i8_groups_ahead4, 4, 1, WEIGHT_I8)
+ROW_COUNTS(micro_i8_groups_ahead1, 1, 1, WEIGHT_I8)
+ROW_COUNTS(micro_i4_ahead4, 4, 0, WEIGHT_I4)
+ROW_COUNTS(micro_i4_ahead1, 1, 0, WEIGHT_I4)
+ROW_COUNTS(micro_i4_groups_ahead4, 4, 1, WEIGHT_I4)
+ROW_COUNTS(micro_i4_groups_ahead1, 1, 1, WEIGHT_I4)
 
 static void run(const struct sums_args *s, int rows, int n_ahead)
 {
-    if (s->q->w->format == WEIGHT_I4) {
-        if (n_ahead == 4) {
-            micro_i4_ahead4(rows, s);
-        } else {
-            micro_i4_ahead1(rows, s);
-        }
-    } else if (n_ahead == 4) {
-        micro_i8_ahead4(rows, s);
-    } else {
-        micro_i8_ahead1(rows, s);
-    }
+    static void (*const micros[2][2][2])(int, const struct sums_args *) = {
+        {{micro_i8_ahead1, micro_i8_ahead4}, {micro_i8_groups_ahead1, micro_i8_groups_ahead4}},
+        {{micro_i4_ahead1, micro_i4_ahead4}, {micro_i4_groups_ahead1, micro_i4_groups_ahead4}}};
+    micros[s->q->w->format == WEIGHT_I4][s->q->n_groups > 1][n_ahead == 4](rows, s);
 }
 
 /* Columns of a line. */
