@@ -57,6 +57,18 @@ LANES_INLINE v16 lanes_quant_scale(const struct lanes_quant *q, int tile, int gr
     return v16_load_bf16((const uint16_t *)(const void *)p + at);
 }
 
+/* Fetches the scales and zero points of the panel that begins at `next`, which lie behind each
+ * tile's codes, where streams that read codes don't come by in time. */
+LANES_INLINE void lanes_fetch_scales(const struct lanes_quant *q, const void *next)
+{
+    for (size_t t = 0; next != NULL && q->n_groups > 1 && t < PANEL_TILES; t++) {
+        const uint8_t *p = (const uint8_t *)next + t * q->tile_bytes;
+        for (size_t at = q->scales_at; at < q->tile_bytes; at += 64) {
+            v16_prefetch(p + at);
+        }
+    }
+}
+
 LANES_INLINE n16 lanes_quant_zero(const struct lanes_quant *q, int tile, int group)
 {
     if (q->w->has_zero) {

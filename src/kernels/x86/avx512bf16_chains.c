@@ -368,12 +368,13 @@ static void block_rows(float *c, size_t ldc, const uint16_t *decoded, const uint
 }
 
 void avx512bf16_chains(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
-                       int m, int tile, int n_tiles)
+                       int m, int tile, int n_tiles, const void *next)
 {
     _Alignas(64) uint16_t decoded[PANEL_TILES * BLOCK_COLUMNS * TILE_N];
     const struct lanes_quant q = lanes_quant_of(w, tile);
     const size_t row_bytes = w->input == INPUT_ACT ? 2 * lda : lda;
     if (m <= FEW_ROWS) {
+        lanes_fetch_scales(&q, next);
         direct(c, ldc, a, row_bytes, &q, m, n_tiles);
         return;
     }

@@ -140,7 +140,7 @@ static void any_panel(float *c, size_t ldc, const void *a, size_t lda, const str
     } else if (w->input == INPUT_I8) {
         avx512bf16_sums(c, ldc, a, lda, w, m, tile, n_tiles, next);
     } else {
-        avx512bf16_chains(c, ldc, a, lda, w, m, tile, n_tiles);
+        avx512bf16_chains(c, ldc, a, lda, w, m, tile, n_tiles, next);
     }
 }
 

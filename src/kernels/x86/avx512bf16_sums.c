@@ -316,6 +316,7 @@ static void stream(struct sums_args *s, int m, const uint8_t *const b[PANEL_TILE
     }
     tail = tail < total ? tail : total;
     s->ahead_step = 64;
+    lanes_fetch_scales(s->q, next);
     if (total > tail) {
         for (int t = 0; t < PANEL_TILES; t++) {
             s->ahead[t] = b[t] + (size_t)AHEAD_LINES * 64;

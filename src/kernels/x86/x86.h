@@ -125,7 +125,7 @@ void avx512bf16_gemm_qkv_f32(const void *a, size_t lda, const struct weight *w,
 void avx512bf16_sums(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
                      int tile, int n_tiles, const void *next);
 void avx512bf16_chains(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
-                       int m, int tile, int n_tiles);
+                       int m, int tile, int n_tiles, const void *next);
 void avx512bf16_attn_part(const struct attn_part *p);
 
 #endif
