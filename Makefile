@@ -17,12 +17,12 @@ C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h')
 all: ## build the release binary, build/tern
 	tools/install-deps.sh build
 	cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX)
-	cmake --build --preset release
+	cmake --build --preset release --target tern
 
 run: ## build, then serve the small model that ships (PORT=8000 MODEL=models/tern-poet)
 	tools/install-deps.sh build run
 	cmake --preset release
-	cmake --build --preset release
+	cmake --build --preset release --target tern
 	HOST=$(HOST) PORT=$(PORT) MODEL='$(MODEL)' exec tools/run.sh
 
 test: ## build and run every test; ends with a summary

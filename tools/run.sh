@@ -18,8 +18,8 @@ if (exec 3<>"/dev/tcp/$host/$port") 2>/dev/null; then
     echo "make run: port $port on $host is taken; choose another: make run PORT=$((port + 1))" >&2
     exit 1
 fi
-if [ ! -e "$model/config.json" ]; then
-    echo "make run: no model in $model (MODEL=… chooses another)" >&2
+if [ ! -e "$model/config.json" ] && [ ! -f "$model" ]; then
+    echo "make run: no model in $model (MODEL=… chooses another: a directory or a GGUF file)" >&2
     exit 1
 fi
 

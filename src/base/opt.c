@@ -815,6 +815,16 @@ static void help_row(const struct opt *row, struct buf *out)
     buf_putc(out, '\n');
 }
 
+static int is_unlisted(const struct opts *o, const struct opt *row)
+{
+    for (const char *const *p = o->unlisted; p && *p; p++) {
+        if (row->name && strcmp(*p, row->name) == 0) {
+            return 1;
+        }
+    }
+    return (row->flags & OPT_HIDDEN) != 0;
+}
+
 int opts_help(const struct opts *o, const char *topic, struct buf *out)
 {
     if (topic && strcasecmp(topic, "all") == 0) {
@@ -836,9 +846,11 @@ int opts_help(const struct opts *o, const char *topic, struct buf *out)
             }
             const char *own = row->flags & OPT_ENV_ONLY ? row->env : row->name;
             size_t dashes = topic ? strspn(topic, "-") : 0;
-            int wanted = !topic ? !(row->flags & OPT_HIDDEN)
-                                : strcasecmp(topic, row->group) == 0 ||
-                                      same_name(own, topic + dashes, strlen(topic + dashes));
+            int named = topic && same_name(own, topic + dashes, strlen(topic + dashes));
+            int wanted =
+                named ||
+                (!is_unlisted(o, row) &&
+                 (!topic || (*topic && strncasecmp(topic, row->group, strlen(topic)) == 0)));
             if (wanted) {
                 if (!heading) {
                     buf_printf(out, "\n%s:\n", row->group);

@@ -83,6 +83,7 @@ struct opts {
     const char *usage; /* "tern serve MODEL [options]" */
     struct opt_table tables[OPT_TABLES_MAX];
     int n_tables;
+    const char *const *unlisted; /* names that help leaves out, to a NULL; or NULL */
     /* filled by opts_parse */
     struct opt_list args;     /* words that are no flags, in order */
     struct opt_list warnings; /* one line each, for the log */
@@ -99,7 +100,8 @@ int opts_parse(struct opts *o, int argc, char **argv, struct err *e);
 void opts_fini(struct opts *o);
 /* Where the option's value came from; `name` as in the table. */
 enum opt_source opts_source(const struct opts *o, const char *name);
-/* Grouped help; topic (a group or an option, any case, NULL or "all": everything) limits it.
+/* Grouped help; topic (a group or how it begins, or an option; any case; NULL or "all": everything)
+ * limits it.
  * ERR_NOT_FOUND when the topic names nothing. */
 int opts_help(const struct opts *o, const char *topic, struct buf *out);
 /* What was set, as vLLM prints it: {'model': 'x', 'max_model_len': 4096}. Values of rows named in

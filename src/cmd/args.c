@@ -15,7 +15,7 @@
 #define G_CPU         "CPU"
 #define G_PARALLEL    "Parallel groups (one process for now)"
 #define NOTE_GPU      "it concerns GPUs"
-#define NOTE_HUB      "models are local directories"
+#define NOTE_HUB      "models are local files"
 #define NOTE_HOST     "weights and KV cache are in host memory already"
 #define NOTE_LORA     "adapters cannot be loaded yet"
 #define NOTE_SPEC     "speculative decoding is not built yet"
@@ -291,7 +291,7 @@ static const struct opt engine_rows[] = {
      .min = 1,
      .max = 1,
      .note = NOTE_ONE,
-     .help = "1."},
+     .help = "Only 1."},
     {.name = "pipeline-parallel-size",
      .others = "-pp --pp",
      .type = OPT_INT,
@@ -301,7 +301,7 @@ static const struct opt engine_rows[] = {
      .min = 1,
      .max = 1,
      .note = NOTE_ONE,
-     .help = "1."},
+     .help = "Only 1."},
     {.name = "data-parallel-size",
      .others = "-dp --dp",
      .type = OPT_INT,
@@ -311,7 +311,7 @@ static const struct opt engine_rows[] = {
      .min = 1,
      .max = 1,
      .note = NOTE_ONE,
-     .help = "1."},
+     .help = "Only 1."},
     {.name = "decode-context-parallel-size",
      .others = "-dcp",
      .type = OPT_INT,
@@ -321,7 +321,7 @@ static const struct opt engine_rows[] = {
      .min = 1,
      .max = 1,
      .note = NOTE_ONE,
-     .help = "1."},
+     .help = "Only 1."},
     {.name = "nnodes",
      .type = OPT_INT,
      .offset = ENGINE(ignored_one),
@@ -330,7 +330,7 @@ static const struct opt engine_rows[] = {
      .min = 1,
      .max = 1,
      .note = NOTE_ONE,
-     .help = "1."},
+     .help = "Only 1."},
 
     {.name = "trust-remote-code",
      .type = OPT_BOOL,
@@ -405,9 +405,9 @@ static const struct opt engine_rows[] = {
      .offset = ENGINE(ignored_text),
      .group = G_MODEL,
      .def = "auto",
-     .choices = "auto|safetensors",
-     .note = "weights are read from safetensors files",
-     .help = "Checkpoint format."},
+     .choices = "auto|safetensors|gguf",
+     .note = "weights are read from safetensors and GGUF files",
+     .help = "Accepted for what it says: files are recognised by what is in them."},
     {.name = "tokenizer-mode",
      .type = OPT_STRING,
      .group = G_NONE,
@@ -682,7 +682,8 @@ int args_model(const struct opts *o, const char *command, struct args_engine *a,
         a->model = o->args.v[0];
     }
     if (!a->model || !*a->model) {
-        fprintf(stderr, "usage: %s\n%s: error: no model directory given\n", o->usage, command);
+        fprintf(stderr, "usage: %s\n%s: error: no model given (a directory or a GGUF file)\n",
+                o->usage, command);
         return EXIT_USAGE;
     }
     return -1;

@@ -17,7 +17,7 @@ static const struct command commands[] = {
     {"generate", cmd_generate, "generate text from prompts, without a server"},
     {"run-batch", cmd_run_batch, "answer the requests of an OpenAI batch file"},
     {"tokenize", cmd_tokenize, "text to token ids and back"},
-    {"info", cmd_info, "say what a model directory holds and needs"},
+    {"info", cmd_info, "say what a model holds and needs, and whether it fits here"},
     {"align", cmd_align,
      "compare the compiled plan with eager execution, bit by bit, and with stored logits"},
     {"bench", cmd_bench, "latency, throughput and serving benchmarks, as vLLM's"},

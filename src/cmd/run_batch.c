@@ -88,6 +88,40 @@ static const char *const socket_options[] = {
     "max-num-queued-reqs",
 };
 
+/* What help leaves out: the ones above, and those that a batch takes (a server's file of options
+ * may have them) and has no use for. */
+static const char *const unlisted_options[] = {
+    "host",
+    "port",
+    "api-key",
+    "uds",
+    "uds-mode",
+    "ssl-certfile",
+    "ssl-keyfile",
+    "ssl-keyfile-password",
+    "ssl-ca-certs",
+    "ssl-cert-reqs",
+    "ssl-ciphers",
+    "enable-ssl-refresh",
+    "root-path",
+    "allowed-origins",
+    "allowed-methods",
+    "allowed-headers",
+    "allow-credentials",
+    "enable-request-id-headers",
+    "max-num-queued-reqs",
+    "h11-max-incomplete-event-size",
+    "h11-max-header-count",
+    "max-connections",
+    "http-read-timeout",
+    "http-write-timeout",
+    "http-keep-alive-timeout",
+    "enable-server-load-tracking",
+    "disable-fastapi-docs",
+    "enable-tokenizer-info-endpoint",
+    NULL,
+};
+
 /* One connection, with the request it carries. */
 struct slot {
     int fd;                  /* -1: not connected */
@@ -524,7 +558,8 @@ int cmd_run_batch(int argc, char **argv)
                      .tables = {{batch_rows, sizeof batch_rows / sizeof *batch_rows, &ab},
                                 args_server_table(&v),
                                 args_engine_table(&a)},
-                     .n_tables = 3};
+                     .n_tables = 3,
+                     .unlisted = unlisted_options};
     struct setup s = {.a = &a};
     struct err e = {0, ""};
     struct batch *b = calloc(1, sizeof *b);

@@ -5,10 +5,14 @@
 #include "kv/layout.h"
 #include "model/config.h"
 #include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define GIB           1073741824.0
 #define PROCESS_BYTES ((uint64_t)64 << 20) /* code, tokenizer, connections, buffers */
@@ -257,9 +261,44 @@ static int check_structured(const char *text, struct err *e)
     return rc;
 }
 
+/* What people coming from vLLM try first: the name of a model on a hub, and a directory around a
+ * GGUF file. Everything else is told by those who read the files. */
+static int check_path(const char *path, struct err *e)
+{
+    struct stat sb;
+    char config[4096];
+    if (stat(path, &sb) != 0) {
+        return err_set(e, ERR_NOT_FOUND,
+                       "%s: %s; a model is a local directory or a GGUF file, nothing is downloaded",
+                       path, strerror(errno));
+    }
+    int n = snprintf(config, sizeof config, "%s/config.json", path);
+    if (!S_ISDIR(sb.st_mode) || n < 0 || (size_t)n >= sizeof config || access(config, F_OK) == 0) {
+        return 0;
+    }
+    DIR *d = opendir(path);
+    int rc = 0;
+    for (const struct dirent *en; d && rc == 0 && (en = readdir(d)) != NULL;) {
+        const char *dot = strrchr(en->d_name, '.');
+        if (dot && strcasecmp(dot, ".gguf") == 0) {
+            rc = err_set(e, ERR_NOT_FOUND,
+                         "%s: has no config.json; to take its GGUF file give that file's path: "
+                         "%s/%s",
+                         path, path, en->d_name);
+        }
+    }
+    if (d) {
+        closedir(d);
+    }
+    return rc;
+}
+
 int setup_files(struct setup *s, struct err *e)
 {
     const struct args_engine *a = s->a;
+    if (check_path(a->model, e) < 0) {
+        return e->code;
+    }
     if (a->structured_outputs_config && check_structured(a->structured_outputs_config, e) < 0) {
         return e->code;
     }

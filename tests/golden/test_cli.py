@@ -127,7 +127,7 @@ def test_help_names_every_group_and_needs_no_model(command):
 
 REFUSED = [["-tp", "2"], ["--pipeline_parallel_size=2"], ["--quantization", "bitsandbytes"], ["--block-size", "128"],
            ["--kv-cache-dtype", "fp8"], ["--lora-modules", "a=b"], ["--speculative-config", '{"method":"ngram"}'],
-           ["--speculative-config.method", "ngram"], ["--dtype", "float16"], ["--load-format", "gguf"],
+           ["--speculative-config.method", "ngram"], ["--dtype", "float16"], ["--load-format", "dummy"],
            ["--kv-transfer-config", "{}"], ["--hf-overrides", "{}"], ["--logprobs-mode", "raw_logits"]]
 
 
@@ -157,6 +157,24 @@ def test_unknown_commands_and_missing_models_are_usage_faults():
         assert r.returncode == 2 and b"no " in r.stderr and r.stdout == b""
     r = run("generate", MODEL, "-p", "x", "--max-modle-len", "5")
     assert r.returncode == 2 and b"did you mean --max-model-len?" in r.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "generate", "info", "align"])
+def test_a_name_on_a_hub_is_answered_with_what_a_model_is(command):
+    r = run(command, "baidu/ERNIE-4.5-0.3B-PT")
+    assert r.returncode == 1 and r.stdout == b""
+    assert b"baidu/ERNIE-4.5-0.3B-PT: " in r.stderr and b"nothing is downloaded" in r.stderr
+
+
+def test_a_directory_around_a_gguf_file_is_answered_with_that_files_path(tmp_path):
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    r = run("info", tmp_path)
+    assert r.returncode == 1 and f"{tmp_path}/m.gguf".encode() in r.stderr
+
+
+def test_help_of_run_batch_names_no_sockets():
+    r = run("run-batch", "--help")
+    assert r.returncode == 0 and b"--ssl-certfile" not in r.stdout and b"--max-body-bytes" in r.stdout
 
 
 def test_a_full_disk_and_a_closed_pipe_are_faults_not_crashes():

@@ -378,10 +378,32 @@ static void help_is_grouped_and_can_be_narrowed(void **state)
     assert_non_null(strstr(b.data, "HTTP:\n  --port N"));
     assert_null(strstr(b.data, "--dtype"));
     buf_clear(&b);
+    assert_int_equal(opts_help(&p->o, "ht", &b), 0); /* how the group begins */
+    assert_non_null(strstr(b.data, "HTTP:\n  --port N"));
+    buf_clear(&b);
     assert_int_equal(opts_help(&p->o, NULL, &b), 0);
     assert_non_null(strstr(b.data, "--[no-]enable-prefix-caching"));
     assert_non_null(strstr(b.data, "[env: TERN_TEST_PORT]"));
     assert_int_equal(opts_help(&p->o, "nothing", &b), ERR_NOT_FOUND);
+    assert_int_equal(opts_help(&p->o, "", &b), ERR_NOT_FOUND);
+    buf_fini(&b);
+    done(p);
+}
+
+static void help_leaves_out_what_a_command_has_no_use_for_unless_it_is_named(void **state)
+{
+    (void)state;
+    static const char *const unlisted[] = {"port", NULL};
+    struct parsed *p = PARSE("--help");
+    p->o.unlisted = unlisted;
+    struct buf b;
+    buf_init(&b);
+    assert_int_equal(opts_help(&p->o, NULL, &b), 0);
+    assert_null(strstr(b.data, "--port"));
+    assert_non_null(strstr(b.data, "--dtype"));
+    buf_clear(&b);
+    assert_int_equal(opts_help(&p->o, "port", &b), 0);
+    assert_non_null(strstr(b.data, "--port"));
     buf_fini(&b);
     done(p);
 }
@@ -414,6 +436,7 @@ int main(void)
         cmocka_unit_test(command_line_beats_file_beats_environment_beats_default),
         cmocka_unit_test(a_bad_config_file_names_file_and_line),
         cmocka_unit_test(help_is_grouped_and_can_be_narrowed),
+        cmocka_unit_test(help_leaves_out_what_a_command_has_no_use_for_unless_it_is_named),
         cmocka_unit_test(what_was_set_is_described_and_secrets_are_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
