@@ -513,8 +513,8 @@ static const struct opt sampling_rows[] = {
      .type = OPT_DOUBLE,
      .offset = SAMPLE(repetition_penalty),
      .group = G_SAMPLING,
-     .help =
-         "Divides the logits of tokens that prompt or output have. Default: the model's, else 1."},
+     .help = "Above 1 lowers the logits of tokens that prompt or output have. Default: the "
+             "model's, else 1."},
     {.name = "presence-penalty",
      .type = OPT_DOUBLE,
      .offset = SAMPLE(presence_penalty),
