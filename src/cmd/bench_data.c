@@ -491,9 +491,13 @@ static int from_lines(struct bench_dataset *d, const struct args_bench_data *a, 
 
 /* ---- sonnets ---- */
 
+struct verse {
+    const char *text;
+    int n_tokens; /* with its line break */
+};
+
 struct poem {
-    const char **lines;
-    int *n_tokens;
+    struct verse *lines;
     size_t n, cap;
     struct arena *arena;
     const struct bench_codec *c;
@@ -505,22 +509,19 @@ static int take_verse(void *user, const char *line, size_t n, int number, struct
     (void)number;
     if (p->n == p->cap) {
         size_t cap = p->cap ? p->cap * 2 : 256;
-        const char **lines = realloc(p->lines, cap * sizeof *lines);
-        p->lines = lines ? lines : p->lines;
-        int *tokens = lines ? realloc(p->n_tokens, cap * sizeof *tokens) : NULL;
-        p->n_tokens = tokens ? tokens : p->n_tokens;
-        if (!tokens) {
+        struct verse *v = realloc(p->lines, cap * sizeof *v);
+        if (!v) {
             return err_set(e, ERR_NOMEM, "out of memory");
         }
+        p->lines = v;
         p->cap = cap;
     }
-    char *copy = arena_strndup(p->arena, line, n);
+    const char *copy = arena_strndup(p->arena, line, n);
     int tokens = copy ? count_tokens(p->c, line, n, e) : err_set(e, ERR_NOMEM, "out of memory");
     if (tokens < 0) {
         return tokens;
     }
-    p->lines[p->n] = copy;
-    p->n_tokens[p->n++] = tokens + 1; /* the line break */
+    p->lines[p->n++] = (struct verse){copy, tokens + 1};
     return 0;
 }
 
@@ -543,24 +544,23 @@ static int sonnets(struct bench_dataset *d, const struct args_bench_data *a, int
         size_t fixed = 0;
         buf_clear(&text);
         buf_puts(&text, head);
-        for (; fixed < p.n && n + p.n_tokens[fixed] <= a->sonnet_prefix_len; fixed++) {
-            buf_printf(&text, "%s\n", p.lines[fixed]);
-            n += p.n_tokens[fixed];
+        for (; fixed < p.n && n + p.lines[fixed].n_tokens <= a->sonnet_prefix_len; fixed++) {
+            buf_printf(&text, "%s\n", p.lines[fixed].text);
+            n += p.lines[fixed].n_tokens;
         }
         for (;;) {
             size_t k = (size_t)bench_integer(&rng, 0, (int64_t)p.n - 1);
-            if (n + p.n_tokens[k] > input) {
+            if (n + p.lines[k].n_tokens > input) {
                 break;
             }
-            buf_printf(&text, "%s\n", p.lines[k]);
-            n += p.n_tokens[k];
+            buf_printf(&text, "%s\n", p.lines[k].text);
+            n += p.lines[k].n_tokens;
         }
         rc = text.failed ? err_set(e, ERR_NOMEM, "out of memory")
                          : count_tokens(c, text.data, text.len, e);
         rc = rc < 0 ? rc : add_text(d, text.data, text.len, rc, (int)output, e);
     }
     free(p.lines);
-    free(p.n_tokens);
     buf_fini(&text);
     return rc;
 }
