@@ -374,5 +374,5 @@ void chat_batch_handle(struct server *s, struct http_exchange *x)
     b->work.done = split_done;
     s->n_load++;
     http_on_gone(x, gone, b);
-    work_post(s, &b->work, b->body_bytes);
+    work_post(s, &b->work, work_weight(b->body, b->body_bytes));
 }

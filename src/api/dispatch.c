@@ -518,9 +518,25 @@ void dispatch_callbacks(struct server *s, struct http_callbacks *out)
 
 /* ---- work ---- */
 
-void work_post(struct server *s, struct work *w, size_t body_bytes)
+/* Grammars to compile and templates that came with the request take seconds if somebody wants them
+ * to, and the net loop has everybody's streams. A name can be spelled with escapes; ASCII letters
+ * need one of the form \u00XX. */
+size_t work_weight(const char *body, size_t n_bytes)
 {
-    if (body_bytes > WORKER_BODY_BYTES) {
+    static const char *const signs[] = {
+        "\"response_format\"", "\"structured_outputs\"", "\"guided_", "\"tools\"",
+        "\"format\"",          "\"chat_template\"",      "\\u00"};
+    for (size_t i = 0; n_bytes > 0 && i < sizeof signs / sizeof *signs; i++) {
+        if (memmem(body, n_bytes, signs[i], strlen(signs[i])) != NULL) {
+            return SIZE_MAX;
+        }
+    }
+    return n_bytes;
+}
+
+void work_post(struct server *s, struct work *w, size_t weight)
+{
+    if (weight > WORKER_BODY_BYTES) {
         mq_push(s->to_worker, &w->node);
         return;
     }

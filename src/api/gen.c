@@ -522,7 +522,7 @@ void gen_start(struct server *s, struct http_exchange *x, const struct gen_diale
     s->n_load++;
     http_on_gone(x, on_gone, g);
     http_on_drain(x, on_drain, g);
-    work_post(s, &g->work, structured_is_likely(g->body, n) ? SIZE_MAX : n);
+    work_post(s, &g->work, work_weight(g->body, n));
 }
 
 struct gen *gen_start_detached(struct server *s, const struct gen_dialect *d, char *body,
@@ -539,7 +539,7 @@ struct gen *gen_start_detached(struct server *s, const struct gen_dialect *d, ch
     g->arrival_ns = clock_now_ns();
     g->created = clock_unix_s();
     snprintf(g->id, sizeof g->id, "%s", id);
-    work_post(s, &g->work, structured_is_likely(g->body, n_bytes) ? SIZE_MAX : n_bytes);
+    work_post(s, &g->work, work_weight(g->body, n_bytes));
     return g;
 }
 

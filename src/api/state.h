@@ -108,7 +108,9 @@ struct server {
 
 /* ---- dispatch.c ---- */
 void dispatch_callbacks(struct server *s, struct http_callbacks *out);
-void work_post(struct server *s, struct work *w, size_t body_bytes); /* runs at once when short */
+void work_post(struct server *s, struct work *w, size_t weight); /* runs at once when light */
+/* Of a request: its length, or SIZE_MAX when a short one may be much work all the same. */
+size_t work_weight(const char *body, size_t n_bytes);
 void respond_error(struct server *s, struct http_exchange *x, const struct api_error *e);
 void respond_json(struct http_exchange *x, int status, struct buf *body); /* finishes body */
 void respond_empty(struct http_exchange *x, int status);

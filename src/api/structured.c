@@ -285,15 +285,3 @@ int structured_parse(struct structured *s, const struct fields *f, struct gramma
     }
     return w.given ? compile(s, f, &w, out) : 0;
 }
-
-int structured_is_likely(const char *body, size_t n_bytes)
-{
-    static const char *const names[] = {"\"response_format\"", "\"structured_outputs\"",
-                                        "\"guided_", "\"tools\"", "\"format\""};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (memmem(body, n_bytes, names[i], strlen(names[i])) != NULL) {
-            return 1;
-        }
-    }
-    return 0;
-}

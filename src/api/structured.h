@@ -19,7 +19,5 @@ int structured_grammar(struct structured *s, enum grammar_kind kind, const char 
 /* Reads the fields. 1: *out is the grammar (one reference); 0: none asked for; -1: f->e says why.
  */
 int structured_parse(struct structured *s, const struct fields *f, struct grammar **out);
-/* 1 when a body may need a grammar compiled, which takes too long for the net loop. */
-int structured_is_likely(const char *body, size_t n_bytes);
 
 #endif

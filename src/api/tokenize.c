@@ -195,7 +195,7 @@ static void start(struct server *s, struct http_exchange *x, int reverse)
     t->work.done = done;
     buf_init(&t->out);
     http_on_gone(x, gone, t);
-    work_post(s, &t->work, t->body_bytes);
+    work_post(s, &t->work, work_weight(t->body, t->body_bytes));
 }
 
 void tokenize_handle(struct server *s, struct http_exchange *x)

@@ -2,9 +2,12 @@
 /* Picks the subcommand. */
 #include "cmd/args.h"
 #include "cmd/cmd.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct command {
     const char *name;
@@ -33,26 +36,46 @@ static void print_help(FILE *out)
     fputs("\n  tern COMMAND --help   options of a command\n  tern --version        version\n", out);
 }
 
+/* What was started without standard input, output or error gets something in their place that fails
+ * when it is used. Else the next thing that is opened has their number: log lines would go into a
+ * pipe of our own, a file or a client's connection. */
+static void hold_standard_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+            (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY); /* the lowest free: fd */
+        }
+    }
+}
+
+/* The exit code of a command that returned rc: output that could not be written is a failure. */
+static int end(const char *name, int rc)
+{
+    if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        fprintf(stderr, "tern %s: error: cannot write to standard output\n", name);
+        return EXIT_FAULT;
+    }
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, reported where it happens */
+    /* A closed pipe and a file at its limit are failed writes, reported where they happen. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    hold_standard_streams();
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--version") == 0 || strcmp(name, "-v") == 0 || strcmp(name, "version") == 0) {
         puts("tern " TERN_VERSION);
-        return 0;
+        return end(name, 0);
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         print_help(stdout);
-        return 0;
+        return end(name, 0);
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         if (strcmp(name, commands[i].name) == 0) {
-            int rc = commands[i].run(argc - 2, argv + 2);
-            if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
-                fprintf(stderr, "tern %s: error: cannot write to standard output\n", name);
-                return EXIT_FAULT;
-            }
-            return rc;
+            return end(name, commands[i].run(argc - 2, argv + 2));
         }
     }
     if (*name) {

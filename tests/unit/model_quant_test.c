@@ -138,6 +138,22 @@ static void fastdeploy_names_quantize_while_loading(void **state)
     quant_config_fini(&q);
 }
 
+static void patterns_that_a_library_hangs_on_are_refused(void **state)
+{
+    static const char *const patterns[] = {"((((a{1,255}){1,255}){1,255}){1,255}){1,255}",
+                                           ".*\\\\.x(.*)(.*)(.*)(.*)\\\\1\\\\2\\\\3\\\\4x",
+                                           "a\\\\"};
+    char text[512];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        snprintf(text, sizeof text,
+                 "{\"quant_method\":\"compressed-tensors\",\"format\":\"int-quantized\","
+                 "\"config_groups\":{\"g\":{\"targets\":[\"re:%s\"],\"weights\":{" W8 "}}}}",
+                 patterns[i]);
+        refused(text, "targets", "re:");
+    }
+}
+
 static void what_is_not_understood_is_refused_by_key_and_value(void **state)
 {
     (void)state;
@@ -494,6 +510,7 @@ int main(void)
         cmocka_unit_test(compressed_tensors_are_told_apart_by_format_and_type),
         cmocka_unit_test(a_layer_named_by_a_group_leaves_the_group_of_all),
         cmocka_unit_test(fastdeploy_names_quantize_while_loading),
+        cmocka_unit_test(patterns_that_a_library_hangs_on_are_refused),
         cmocka_unit_test(what_is_not_understood_is_refused_by_key_and_value),
         cmocka_unit_test(the_flag_agrees_with_the_file_or_is_refused),
         cmocka_unit_test(awq_words_decode_to_the_expected_values),
