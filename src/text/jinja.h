@@ -22,6 +22,7 @@
 #define JINJA_OUTPUT_BYTES_MAX ((size_t)64 << 20)
 #define JINJA_MEMORY_BYTES_MAX ((size_t)256 << 20) /* of values made while rendering */
 #define JINJA_WORK_BYTES_MAX   ((size_t)4 << 30)   /* compared, searched or copied */
+#define JINJA_COMPARE_BYTES    64                  /* what comparing two values costs as work */
 #define JINJA_DEPTH_MAX        200                 /* of the source */
 #define JINJA_EVAL_DEPTH_MAX   600                 /* of expressions and values */
 #define JINJA_CALL_DEPTH_MAX   50                  /* of macros */

@@ -455,6 +455,9 @@ static int equal_containers(struct jinja_run *r, struct jval a, struct jval b, i
 int jequal(struct jinja_run *r, struct jval a, struct jval b, int *out)
 {
     *out = 0;
+    if (jwork(r, JINJA_COMPARE_BYTES)) {
+        return ERR_INVALID;
+    }
     if (is_number(a) && is_number(b)) {
         *out =
             a.kind != J_FLOAT && b.kind != J_FLOAT ? a.u.i == b.u.i : as_double(a) == as_double(b);
@@ -470,11 +473,11 @@ int jequal(struct jinja_run *r, struct jval a, struct jval b, int *out)
         return 0;
     case J_STR:
         *out = a.u.s->n == b.u.s->n && !memcmp(a.u.s->s, b.u.s->s, a.u.s->n);
-        return *out ? jwork(r, a.u.s->n) : jwork(r, 1);
+        return *out ? jwork(r, a.u.s->n) : 0;
     case J_LIST:
     case J_TUPLE:
     case J_DICT:
-        return jwork(r, 1) ? ERR_INVALID : equal_containers(r, a, b, out);
+        return equal_containers(r, a, b, out);
     default:
         *out = a.u.object == b.u.object;
         return 0;
@@ -483,6 +486,9 @@ int jequal(struct jinja_run *r, struct jval a, struct jval b, int *out)
 
 int jless(struct jinja_run *r, struct jval a, struct jval b, const char *op, int *out)
 {
+    if (jwork(r, JINJA_COMPARE_BYTES)) {
+        return ERR_INVALID;
+    }
     if (is_number(a) && is_number(b)) {
         *out = a.kind != J_FLOAT && b.kind != J_FLOAT ? a.u.i < b.u.i : as_double(a) < as_double(b);
         return 0;
