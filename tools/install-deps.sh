@@ -21,7 +21,7 @@ for group in "$@"; do
     build)
         want="$want gcc libc6-dev cmake ninja-build pkg-config libjson-c-dev libxxhash-dev"
         want="$want libevent-dev libssl-dev node-llhttp"
-        want="$want libcurl4-openssl-dev"
+        want="$want libcurl4-openssl-dev libedit-dev"
         ;;
     run) want="$want curl" ;;
     test)

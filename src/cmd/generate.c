@@ -249,7 +249,7 @@ static int fill_params(const struct setup *s, const struct opts *o, const struct
                        struct sampling_params *p, struct stops *stops, struct err *e)
 {
     const struct server_generation_defaults *g = &s->generation;
-    sampling_params_init(p);
+    setup_sampling(s, p);
     p->n = (int)a->n;
     p->max_tokens = (int)a->max_tokens;
     if (opts_source(o, "max-tokens") == OPT_FROM_DEFAULT && g->has_max_new_tokens) {
@@ -257,15 +257,12 @@ static int fill_params(const struct setup *s, const struct opts *o, const struct
     }
     p->min_tokens = (int)a->min_tokens;
     p->ignore_eos = a->ignore_eos;
-    p->temperature = opts_source(o, "temperature") ? a->temperature
-                     : g->has_temperature          ? g->temperature
-                                                   : p->temperature;
-    p->top_p = opts_source(o, "top-p") ? a->top_p : g->has_top_p ? g->top_p : p->top_p;
-    p->top_k = opts_source(o, "top-k") ? (int)a->top_k : g->has_top_k ? g->top_k : p->top_k;
-    p->min_p = opts_source(o, "min-p") ? a->min_p : g->has_min_p ? g->min_p : p->min_p;
-    p->repetition_penalty = opts_source(o, "repetition-penalty") ? a->repetition_penalty
-                            : g->has_repetition_penalty          ? g->repetition_penalty
-                                                                 : p->repetition_penalty;
+    p->temperature = opts_source(o, "temperature") ? a->temperature : p->temperature;
+    p->top_p = opts_source(o, "top-p") ? a->top_p : p->top_p;
+    p->top_k = opts_source(o, "top-k") ? (int)a->top_k : p->top_k;
+    p->min_p = opts_source(o, "min-p") ? a->min_p : p->min_p;
+    p->repetition_penalty =
+        opts_source(o, "repetition-penalty") ? a->repetition_penalty : p->repetition_penalty;
     p->presence_penalty = a->presence_penalty;
     p->frequency_penalty = a->frequency_penalty;
     p->n_logprobs = (int)a->logprobs;

@@ -548,6 +548,18 @@ int setup_engine(struct setup *s, struct err *e)
     return engine_open(&s->engine, s->model, s->kernels, s->pool, &s->engine_options, e);
 }
 
+void setup_sampling(const struct setup *s, struct sampling_params *p)
+{
+    const struct server_generation_defaults *g = &s->generation;
+    sampling_params_init(p);
+    p->temperature = g->has_temperature ? g->temperature : p->temperature;
+    p->top_p = g->has_top_p ? g->top_p : p->top_p;
+    p->top_k = g->has_top_k ? g->top_k : p->top_k;
+    p->min_p = g->has_min_p ? g->min_p : p->min_p;
+    p->repetition_penalty =
+        g->has_repetition_penalty ? g->repetition_penalty : p->repetition_penalty;
+}
+
 void setup_close(struct setup *s)
 {
     if (s->engine) {

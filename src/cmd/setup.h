@@ -67,6 +67,9 @@ int setup_plan(struct setup *s, struct err *e);  /* fills plan even when it refu
 int setup_check(struct setup *s, struct err *e);
 int setup_load(struct setup *s, struct err *e); /* pool and packed weights */
 int setup_engine(struct setup *s, struct err *e);
+/* Sampling with the model's defaults (generation_config.json, --generation-config); max_tokens is
+ * the caller's to set. */
+void setup_sampling(const struct setup *s, struct sampling_params *p);
 void setup_close(struct setup *s);
 /* The plan in lines, or as a JSON object. */
 void setup_describe_plan(const struct setup *s, struct buf *out, int json);
