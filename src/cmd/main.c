@@ -25,6 +25,7 @@ static const struct command commands[] = {
     {"info", cmd_info, "say what a model holds and needs, and whether it fits here"},
     {"align", cmd_align,
      "compare the compiled plan with eager execution, bit by bit, and with stored logits"},
+    {"quantize", cmd_quantize, "write a quantized copy of a model: int8, int4 or fp8"},
     {"bench", cmd_bench, "latency, throughput and serving benchmarks, as vLLM's"},
     {"eval", cmd_eval, "perplexity, multiple choice, GSM8K, BLEU and ROUGE-L of a model"},
 };

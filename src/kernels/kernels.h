@@ -152,6 +152,9 @@ const char *weight_unsupported(const struct weight *w);
 void weight_pack_tile(const struct weight *w, int tile, const uint8_t *codes, size_t ld_codes,
                       const float *scales, size_t ld_scales, const uint8_t *zeros, size_t ld_zeros,
                       int rows);
+/* The inverse of weight_pack_tile: what rows 0 .. rows of a tile hold. zeros may be NULL. */
+void weight_unpack_tile(const struct weight *w, int tile, uint8_t *codes, size_t ld_codes,
+                        float *scales, size_t ld_scales, uint8_t *zeros, size_t ld_zeros, int rows);
 /* Quantizes tiles tile0 .. tile1 of a source matrix of n rows (view as in kernels.pack, w->k
  * columns) into tiles t * tile_step + tile_offset. amax is taken over a group of columns of
  * block_rows rows (1, or 128: the blocks of FP8 checkpoints, from row 0 of the source):

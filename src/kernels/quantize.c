@@ -108,6 +108,42 @@ void weight_pack_tile(const struct weight *w, int tile, const uint8_t *codes, si
     fill_rest(w, &p, rows);
 }
 
+static float scale_of(const struct weight *w, const struct tile *p, int r, int group)
+{
+    const size_t at = (size_t)group * TILE_N + (size_t)r;
+    float s;
+    uint16_t h;
+    if (w->scale_type == DTYPE_F32) {
+        memcpy(&s, p->scales + 4 * at, 4);
+        return s;
+    }
+    memcpy(&h, p->scales + 2 * at, 2);
+    return w->scale_type == DTYPE_F16 ? f16_to_f32(h) : bf16_to_f32(h);
+}
+
+void weight_unpack_tile(const struct weight *w, int tile, uint8_t *codes, size_t ld_codes,
+                        float *scales, size_t ld_scales, uint8_t *zeros, size_t ld_zeros, int rows)
+{
+    const struct tile p = tile_at(w, tile);
+    for (int r = 0; r < rows; r++) {
+        uint8_t *to = codes + (size_t)r * ld_codes;
+        for (int k = 0; k < w->k; k++) {
+            const int at = k % 4 * 2 + k % 8 / 4; /* put_codes' order */
+            const uint8_t *from =
+                p.codes + (size_t)k / 8 * (w->format == WEIGHT_I4 ? 64 : 128) + 4 * r + at % 4;
+            to[k] = w->format != WEIGHT_I4 ? from[at / 4 * 64]
+                    : at < 4               ? *from & 15u
+                                           : (uint8_t)(*from >> 4);
+        }
+        for (int g = 0; g < weight_groups(w); g++) {
+            scales[(size_t)r * ld_scales + (size_t)g] = scale_of(w, &p, r, g);
+            if (w->has_zero && zeros != NULL) {
+                zeros[(size_t)r * ld_zeros + (size_t)g] = p.zeros[g * TILE_N + r];
+            }
+        }
+    }
+}
+
 /* ---- quantizing ---- */
 
 struct source {

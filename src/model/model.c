@@ -102,6 +102,11 @@ void model_close(struct model *m)
     free(m);
 }
 
+uint64_t model_file_bytes(const struct model *m)
+{
+    return m->file_bytes;
+}
+
 const struct model_config *model_config(const struct model *m)
 {
     return &m->config;

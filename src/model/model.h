@@ -66,6 +66,7 @@ const char *model_path(const struct model *m);
 enum act_type model_act(const struct model *m);
 uint64_t model_weight_bytes(const struct model *m);           /* resident after model_load */
 uint64_t model_weight_bytes_per_token(const struct model *m); /* read for one decoded token */
+uint64_t model_file_bytes(const struct model *m);
 uint64_t model_n_params(const struct model *m);
 const char *model_layout_name(const struct model *m);  /* "Hugging Face", "Paddle" or "GGUF" */
 const char *model_quantization(const struct model *m); /* "none", "awq", … */

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the configuration (quant_write_config.c) and the tensors (quant_write.c) of a written
+ * checkpoint must agree on: names of the linear layers, which stay as they are, and the format. */
+#ifndef TERN_MODEL_QUANT_WRITE_INT_H
+#define TERN_MODEL_QUANT_WRITE_INT_H
+
+#include "model/checkpoint.h"
+#include "model/quant_write.h"
+
+#define QUANT_WRITE_LINEARS 7 /* of a layer: q k v o gate up down */
+#define QUANT_WRITE_NAME    96
+
+void quant_write_name(char out[QUANT_WRITE_NAME], int layer, int which);
+const struct checkpoint_view *quant_write_linear(const struct checkpoint_layer *l, int which);
+int quant_write_ignores(const struct quant_write_options *o, const char *name);
+/* What the codes of this matrix are: format, k, group, zero points, type of the scales; n is one
+ * tile, data unset. */
+struct weight quant_write_format(const struct model *m, const struct quant_write_options *o,
+                                 const struct checkpoint_view *v);
+
+#endif
