@@ -478,8 +478,8 @@ int server_connect(struct server *s, struct err *e)
     return pair[0];
 }
 
-/* Connections that came too late for the loop. */
-static void drop_adoptions(struct server *s)
+/* What came too late for the loop: connections are closed, requests are left to their owners. */
+static void drop_worked(struct server *s)
 {
     for (struct mq_node *n = s->worked ? mq_pop_all(s->worked) : NULL, *next; n; n = next) {
         struct work *w = (struct work *)n;
@@ -638,13 +638,13 @@ void server_close(struct server *s)
         server_wait(s);
     }
     join_threads(s);
+    drop_worked(s); /* while the requests that the queue leads through are there */
     http_server_free(s->http);
     gen_free_all(s);
     for (struct mq_node *n = s->events ? mq_pop_all(s->events) : NULL, *next; n; n = next) {
         next = n->next;
         engine_event_free((struct engine_event *)n);
     }
-    drop_adoptions(s);
     buf_fini(&s->openapi);
     struct event *events[] = {s->ev_control, s->ev_events, s->ev_worked, s->ev_signal, s->ev_tick};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {

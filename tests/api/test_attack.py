@@ -140,3 +140,14 @@ def test_more_connections_than_files_wait_and_the_server_lives():
         for c in socks:
             c.close()
         s.alive()
+
+
+def test_the_end_with_requests_that_are_being_read():
+    """Their memory is theirs until the queue they are in is gone; a sanitizer sees it when it is not."""
+    for _ in range(3):
+        with Server(args=["--trust-request-chat-template"]) as s:
+            socks = [s.raw() for _ in range(8)]
+            for c in socks:
+                c.sendall(ternlib.http_bytes("/v1/chat/completions", {"messages": HI, "chat_template": ENDLESS}))
+            time.sleep(0.05)
+            assert s.stop() == 0, s.last_output
