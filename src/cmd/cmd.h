@@ -9,6 +9,7 @@ int cmd_run_batch(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
 int cmd_complete(int argc, char **argv);
+int cmd_pull(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_align(int argc, char **argv);

@@ -20,6 +20,7 @@ static const struct command commands[] = {
     {"generate", cmd_generate, "generate text from prompts, without a server"},
     {"chat", cmd_chat, "talk to a model or to an OpenAI-compatible server"},
     {"complete", cmd_complete, "let a model or a server go on with lines of text"},
+    {"pull", cmd_pull, "fetch a model from Hugging Face or ModelScope"},
     {"run-batch", cmd_run_batch, "answer the requests of an OpenAI batch file"},
     {"tokenize", cmd_tokenize, "text to token ids and back"},
     {"info", cmd_info, "say what a model holds and needs, and whether it fits here"},
