@@ -18,7 +18,8 @@ struct fetch;
 
 struct lane {
     struct fetch *fetch;
-    uint64_t part, from, got, n; /* the part's place in the file, bytes there, bytes in all */
+    struct client_request *request; /* while in_flight */
+    uint64_t part, from, got, n;    /* the part's place in the file, bytes there, bytes in all */
     uint64_t not_before_ns;
     int busy, in_flight, attempts, ranged, retry_after;
 };
@@ -111,7 +112,7 @@ static void on_done(void *user, int status, const struct err *e)
         return;
     }
     if (++l->attempts >= MAX_ATTEMPTS) {
-        snprintf(why, sizeof why, "given up after %d attempts: %s (status %d)", l->attempts,
+        snprintf(why, sizeof why, "given up after %d attempts: %.200s (status %d)", l->attempts,
                  e->code ? e->text : "the answer was short", status);
         fail(x, ERR_IO, x->f->url, why);
         return;
@@ -131,8 +132,8 @@ static void start(struct fetch *x, struct lane *l)
              (unsigned long long)(l->from + l->n - 1));
     l->ranged = l->retry_after = 0;
     l->in_flight = 1;
-    int rc =
-        client_start(x->client, "GET", x->f->url, headers, 1, NULL, 0, &callbacks, l, NULL, x->e);
+    int rc = client_start(x->client, "GET", x->f->url, headers, 1, NULL, 0, &callbacks, l,
+                          &l->request, x->e);
     if (rc < 0) {
         l->in_flight = 0;
         x->rc = rc;
@@ -268,7 +269,10 @@ int fetch_file(struct client *c, const struct fetch_file *f, struct err *e)
     if (x->rc >= 0) {
         transfer(x);
     }
-    while (client_run(c, 50) > 0) { /* after a fault: the callbacks look at the lanes */
+    for (int i = 0; i < f->connections; i++) { /* after a fault some are still under way */
+        if (x->lanes[i].in_flight) {
+            client_cancel(x->lanes[i].request);
+        }
     }
     if (x->rc >= 0 && (ftruncate(x->data, (off_t)f->n_bytes) != 0 || fdatasync(x->data) != 0)) {
         fail(x, ERR_IO, data, strerror(errno));
