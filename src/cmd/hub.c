@@ -127,7 +127,7 @@ int hub_model_init(struct hub_model *m, enum hub_kind kind, const char *repo, co
     } else {
         const char *v = env("HF_ENDPOINT");
         snprintf(m->root, sizeof m->root, "%s/models--%s", root, name);
-        snprintf(m->work, sizeof m->work, "%s/blobs", m->root);
+        snprintf(m->work, sizeof m->work, "%s/models--%s/blobs", root, name);
         snprintf(m->endpoint, sizeof m->endpoint, "%s", v ? v : "https://huggingface.co");
     }
     for (size_t n = strlen(m->endpoint); n && m->endpoint[n - 1] == '/';) {
