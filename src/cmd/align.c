@@ -221,6 +221,7 @@ int cmd_align(int argc, char **argv)
     struct comparison *c = calloc(1, sizeof *c);
     int rc = args_parse(&o, command, argc, argv);
     rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
+    rc = rc < 0 ? args_find_model(command, &a) : rc;
     if (rc < 0 && !c) {
         err_set(&e, ERR_NOMEM, "out of memory");
         rc = args_fail(command, &e);

@@ -2,6 +2,7 @@
 /* The tables themselves, and the little that every command does with them. */
 #include "cmd/args.h"
 #include "cmd/args_words.h"
+#include "cmd/hub.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -687,6 +688,34 @@ int args_model(const struct opts *o, const char *command, struct args_engine *a,
         return EXIT_USAGE;
     }
     return -1;
+}
+
+int args_find_model(const char *command, struct args_engine *a)
+{
+    struct hub_model m;
+    struct err e;
+    enum hub_kind first = hub_default();
+    if (access(a->model, F_OK) == 0 || !hub_is_repo(a->model)) {
+        return -1;
+    }
+    for (int i = 0; i < 2; i++) {
+        enum hub_kind kind = i == 0                    ? first
+                             : first == HUB_MODELSCOPE ? HUB_HUGGING_FACE
+                                                       : HUB_MODELSCOPE;
+        if (hub_model_init(&m, kind, a->model, NULL, &e) == 0 && hub_find(&m, a->pulled)) {
+            a->repo = a->model;
+            a->model = a->pulled;
+            if (a->served_model_names.n == 0) {
+                a->served_model_names = (struct opt_list){&a->repo, 1};
+            }
+            return -1;
+        }
+    }
+    fprintf(stderr,
+            "%s: error: %s: no such directory, and no model of that name was pulled; "
+            "`tern pull %s` fetches it\n",
+            command, a->model, a->model);
+    return EXIT_FAULT;
 }
 
 int args_log(const struct opts *o, const struct args_engine *a, const char *prefix, struct log *log)

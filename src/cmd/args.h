@@ -35,6 +35,9 @@ struct args_engine {
     const char *log_level, *log_format;
     int64_t ignored_one; /* where the only allowed value (1) of unsupported degrees goes */
     const char *ignored_text;
+    /* what args_find_model found for OWNER/NAME */
+    const char *repo;
+    char pulled[4096];
 };
 
 struct args_server {
@@ -79,6 +82,10 @@ int args_parse(struct opts *o, const char *command, int argc, char **argv);
 /* The model directory: the one positional word, else --model. Returns -1 to go on, else the exit
  * code. */
 int args_model(const struct opts *o, const char *command, struct args_engine *a, int max_words);
+/* A model that is no path but OWNER/NAME is looked up where `tern pull` puts it: a->model becomes
+ * the directory, the name stays the one it is served by. Returns -1 to go on, else the exit code.
+ */
+int args_find_model(const char *command, struct args_engine *a);
 /* Log from --log-level (or VLLM_LOGGING_LEVEL) and --log-format; prefix is borrowed. Then the
  * warnings of the parser go to it. */
 int args_log(const struct opts *o, const struct args_engine *a, const char *prefix,

@@ -337,6 +337,7 @@ int bench_latency(int argc, char **argv)
     struct err e = {0, ""};
     int rc = args_parse(&o, command, argc, argv);
     rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
+    rc = rc < 0 ? args_find_model(command, &a) : rc;
     if (rc < 0) {
         quiet_log(&o, &a, &s.log);
         block_signals();
@@ -367,6 +368,7 @@ int bench_throughput(int argc, char **argv)
     struct err e = {0, ""};
     int rc = args_parse(&o, command, argc, argv);
     rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
+    rc = rc < 0 ? args_find_model(command, &a) : rc;
     if (rc < 0) {
         quiet_log(&o, &a, &s.log);
         block_signals();

@@ -222,6 +222,7 @@ static int talk(const char *command, const char *usage, int chat, int argc, char
     int rc = args_parse(&o, command, argc, argv);
     if (rc < 0 && (o.args.n > 0 || (a.model && *a.model))) {
         rc = args_model(&o, command, &a, 1);
+        rc = rc < 0 && !own.url && !own.uds ? args_find_model(command, &a) : rc;
     }
     if (rc < 0 && fill_settings(&t, &o, &own, &a, &e) < 0) {
         fprintf(stderr, "usage: %s\n%s: error: %s\n", o.usage, command, e.text);

@@ -523,6 +523,7 @@ int cmd_generate(int argc, char **argv)
     sigaddset(&set, SIGTERM);
     int rc = args_parse(&o, command, argc, argv);
     rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
+    rc = rc < 0 ? args_find_model(command, &a) : rc;
     if (rc < 0) {
         args_log(&o, &a, NULL, &s.log);
         if (s.log.level == LOG_INFO && !opts_source(&o, "log-level")) {

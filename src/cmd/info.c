@@ -98,6 +98,7 @@ int cmd_info(int argc, char **argv)
     buf_init(&out);
     int rc = args_parse(&o, command, argc, argv);
     rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
+    rc = rc < 0 ? args_find_model(command, &a) : rc;
     if (rc < 0) {
         args_log(&o, &a, NULL, &s.log);
         rc = setup_cpu(&s, &e) < 0 || setup_files(&s, &e) < 0 ? args_fail(command, &e) : 0;

@@ -690,6 +690,7 @@ int cmd_serve(int argc, char **argv)
     server_block_signals();
     int rc = args_parse(&o, command, argc, argv);
     rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
+    rc = rc < 0 ? args_find_model(command, &a) : rc;
     if (rc < 0) {
         snprintf(prefix, sizeof prefix, "(APIServer pid=%d) ", (int)getpid());
         args_log(&o, &a, prefix, &s.log);

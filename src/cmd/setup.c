@@ -268,9 +268,10 @@ static int check_path(const char *path, struct err *e)
     struct stat sb;
     char config[4096];
     if (stat(path, &sb) != 0) {
-        return err_set(e, ERR_NOT_FOUND,
-                       "%s: %s; a model is a local directory or a GGUF file, nothing is downloaded",
-                       path, strerror(errno));
+        return err_set(
+            e, ERR_NOT_FOUND,
+            "%s: %s; a model is a local directory, a GGUF file, or OWNER/NAME after `tern pull`",
+            path, strerror(errno));
     }
     int n = snprintf(config, sizeof config, "%s/config.json", path);
     if (!S_ISDIR(sb.st_mode) || n < 0 || (size_t)n >= sizeof config || access(config, F_OK) == 0) {

@@ -13,6 +13,7 @@ import threading
 import urllib.parse
 
 import pytest
+import ternlib
 from ternlib import MODEL, SLOW, TERN, run
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -219,6 +220,17 @@ def test_https_is_checked_against_the_given_certificates(hub, tmp_path):
     r = pull(hub, HF_ENDPOINT=https)
     assert r.returncode == 1 and b"certificate" in r.stderr
     check(hub, pull(hub, "--ca-file", cert, HF_ENDPOINT=https))
+
+
+def test_a_pulled_model_is_served_under_its_name(hub):
+    hub.files = {p.name: p.read_bytes() for p in pathlib.Path(MODEL).iterdir() if p.is_file()}
+    r = run("generate", "o/n.1", "-p", "x", env=hub.env)
+    assert r.returncode == 1 and b"`tern pull o/n.1` fetches it" in r.stderr
+    at = check(hub, pull(hub, "--hub", "modelscope"))
+    words = ("-p", "春眠", "--temperature", 0, "--max-tokens", 8, "--quiet")
+    assert run("generate", "o/n.1", *words, env=hub.env).stdout == run("generate", at, *words).stdout
+    with ternlib.Server("o/n.1", env=hub.env) as s:
+        assert s.get_json("/v1/models")["data"][0]["id"] == "o/n.1"
 
 
 @pytest.mark.parametrize("words", [(), ("one",), ("a/b", "c"), ("o/n", "--hub", "x")])
