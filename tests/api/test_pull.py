@@ -230,7 +230,7 @@ def test_a_pulled_model_is_served_under_its_name(hub):
     words = ("-p", "春眠", "--temperature", 0, "--max-tokens", 8, "--quiet")
     assert run("generate", "o/n.1", *words, env=hub.env).stdout == run("generate", at, *words).stdout
     with ternlib.Server("o/n.1", env=hub.env) as s:
-        assert s.get_json("/v1/models")["data"][0]["id"] == "o/n.1"
+        assert json.loads(s.get("/v1/models").body)["data"][0]["id"] == "o/n.1"
 
 
 @pytest.mark.parametrize("words", [(), ("one",), ("a/b", "c"), ("o/n", "--hub", "x")])

@@ -163,7 +163,7 @@ def test_unknown_commands_and_missing_models_are_usage_faults():
 def test_a_name_on_a_hub_is_answered_with_what_a_model_is(command):
     r = run(command, "baidu/ERNIE-4.5-0.3B-PT")
     assert r.returncode == 1 and r.stdout == b""
-    assert b"baidu/ERNIE-4.5-0.3B-PT: " in r.stderr and b"nothing is downloaded" in r.stderr
+    assert b"baidu/ERNIE-4.5-0.3B-PT: " in r.stderr and b"`tern pull baidu/ERNIE-4.5-0.3B-PT` fetches it" in r.stderr
 
 
 def test_a_directory_around_a_gguf_file_is_answered_with_that_files_path(tmp_path):
