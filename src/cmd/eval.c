@@ -557,6 +557,7 @@ int cmd_eval(int argc, char **argv)
         /* the server's first model */
     } else {
         rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
+        rc = rc < 0 && !own.base_url ? args_find_model(command, &a) : rc;
     }
     if (rc < 0) {
         args_log(&o, &a, NULL, &s.log);
