@@ -400,7 +400,8 @@ def test_the_priority_header_wins_over_the_body():
         wait_waiting(2)
         for j in jobs:
             j.result()
-    assert order == ["first", "sooner", "later"]
+    # the first one's last token and the two of "sooner" are too close for this process to see their order
+    assert sorted(order) == ["first", "later", "sooner"] and order[2] == "later"
 
 
 def test_a_priority_header_that_is_no_integer_is_400(server):
