@@ -338,13 +338,13 @@ static int status_of(llhttp_errno_t err, const char **reason)
 /* Looks for a header line that begins with a blank, a continuation of the line before. The parser
  * would join the two, others on the way read them as two or not at all: a folded Transfer-Encoding
  * is a body that only some see. A line that begins with a colon, a field without a name, is as
- * doubtful. */
-static int begins_badly(struct http_request *r, const char *data, size_t n)
+ * doubtful. Returns the index of such a line's first byte, n for none. */
+static size_t find_bad_line(struct http_request *r, const char *data, size_t n)
 {
     for (size_t i = 0; i < n && !r->head_over; i++) {
         char c = data[i];
         if (r->line_bytes == 0 && (c == ' ' || c == '\t' || c == ':')) {
-            return 1;
+            return i;
         }
         if (c == '\n') {
             r->head_over = r->line_bytes == 0;
@@ -353,16 +353,22 @@ static int begins_badly(struct http_request *r, const char *data, size_t n)
             r->line_bytes = 1;
         }
     }
-    return 0;
+    return n;
 }
+
+#define FOLDED "folded header lines and fields without a name are not accepted"
 
 size_t http_request_feed(struct http_request *r, const char *data, size_t n)
 {
     if (r->state == REQUEST_BAD || r->state == REQUEST_COMPLETE || n == 0) {
         return 0;
     }
-    if (begins_badly(r, data, n)) {
-        refuse(r, 400, "folded header lines and fields without a name are not accepted");
+    /* What stands before a bad line has its say first, so that the verdict is the same however the
+     * bytes were cut into pieces. */
+    size_t all = n;
+    n = find_bad_line(r, data, n);
+    if (n == 0) {
+        refuse(r, 400, FOLDED);
         return 0;
     }
     if (llhttp_get_errno(&r->parser) == HPE_PAUSED) {
@@ -370,6 +376,9 @@ size_t http_request_feed(struct http_request *r, const char *data, size_t n)
     }
     llhttp_errno_t err = llhttp_execute(&r->parser, data, n);
     if (err == HPE_OK) {
+        if (n < all) {
+            refuse(r, 400, FOLDED);
+        }
         return n;
     }
     const char *end = llhttp_get_error_pos(&r->parser);
