@@ -176,16 +176,16 @@ static int check_space(struct pull *p, struct err *e)
     struct statvfs fs;
     uint64_t want = 0;
     for (int i = 0; i < p->m.n_files; i++) {
-        char path[HUB_PATH + 1300];
+        char whole[HUB_PATH + 1300], part[sizeof whole + 16];
         struct stat st;
         const struct hub_file *f = &p->m.files[i];
         p->n_total += f->n_bytes;
         if (is_whole(&p->m, f)) {
             continue;
         }
-        blob_path(&p->m, f, path, sizeof path - 16);
-        strcat(path, ".tern-part");
-        uint64_t have = stat(path, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
+        blob_path(&p->m, f, whole, sizeof whole);
+        snprintf(part, sizeof part, "%s.tern-part", whole);
+        uint64_t have = stat(part, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
         want += have < f->n_bytes ? f->n_bytes - have : 0;
     }
     if (statvfs(p->m.work, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < want) {
