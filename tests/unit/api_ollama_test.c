@@ -39,6 +39,7 @@ static int close_group(void **state)
 static void say(const char *text)
 {
     struct err e = {0};
+    rig_quiet(&rig);
     script.n = 0;
     assert_int_equal(tokenizer_encode(rig.tokenizer, text, strlen(text), 0, &script, &e), 0);
     limit = 0;

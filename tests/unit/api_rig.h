@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -86,6 +87,17 @@ static inline void rig_ready(struct api_rig *r, int eos_every, unsigned step_us)
                              .cache_labels = labels,
                              .n_cache_labels = 1};
     server_set_ready(r->server, &m);
+}
+
+/* Waits until the engine has let go of every request: an answer may be whole before the step that
+ * the engine is in ends, and that step still reads what the fake is to say. */
+static inline void rig_quiet(struct api_rig *r)
+{
+    struct engine_stats s;
+    struct timespec pause = {0, 1000000};
+    for (engine_stats(r->engine, &s); s.n_running + s.n_waiting > 0; engine_stats(r->engine, &s)) {
+        nanosleep(&pause, NULL);
+    }
 }
 
 static inline void rig_close(struct api_rig *r)

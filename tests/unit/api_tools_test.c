@@ -40,6 +40,7 @@ static int say(const char *text)
     struct err e = {0};
     struct buf b;
     buf_init(&b);
+    rig_quiet(&rig);
     script.n = 0;
     assert_int_equal(tokenizer_encode(rig.tokenizer, text, strlen(text), 0, &script, &e), 0);
     tokenizer_decode(rig.tokenizer, script.ids, script.n, 0, &b);
