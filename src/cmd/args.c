@@ -743,6 +743,14 @@ int args_log(const struct opts *o, const struct args_engine *a, const char *pref
     return 0;
 }
 
+void args_quiet_log(const struct opts *o, const struct args_engine *a, struct log *log)
+{
+    args_log(o, a, NULL, log);
+    if (log->level == LOG_INFO && !opts_source(o, "log-level")) {
+        log->level = LOG_WARNING;
+    }
+}
+
 int args_fail(const char *command, const struct err *e)
 {
     fprintf(stderr, "%s: error: %s\n", command, e->text);

@@ -90,6 +90,9 @@ int args_find_model(const char *command, struct args_engine *a);
  * warnings of the parser go to it. */
 int args_log(const struct opts *o, const struct args_engine *a, const char *prefix,
              struct log *log);
+/* The same for commands whose output is their result: warnings and worse, unless a level was asked
+ * for. */
+void args_quiet_log(const struct opts *o, const struct args_engine *a, struct log *log);
 /* Writes a fault as the program's last word: "tern serve: error: …". Returns the exit code 1. */
 int args_fail(const char *command, const struct err *e);
 

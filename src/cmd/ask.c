@@ -114,17 +114,6 @@ int ask_is_integer(enum ask_setting which)
     return ranges[which].integer;
 }
 
-int ask_signal(void)
-{
-    sigset_t set;
-    struct timespec now = {0, 0};
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    int got = sigtimedwait(&set, NULL, &now);
-    return got > 0 ? got : 0;
-}
-
 void ask_close(struct ask *a)
 {
     if (a->close) {

@@ -73,7 +73,4 @@ int ask_remote_open(struct ask *a, const struct ask_remote_options *o, struct er
 int ask_local_open(struct ask *a, struct setup *s, struct err *e);
 void ask_close(struct ask *a); /* accepts one that was never opened */
 
-/* A signal that waits: SIGINT, SIGTERM or 0. */
-int ask_signal(void);
-
 #endif

@@ -3,6 +3,7 @@
  * prefix cache makes that cheap. */
 #include "base/clock.h"
 #include "cmd/ask.h"
+#include "cmd/signals.h"
 #include "engine/output.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -124,7 +125,7 @@ static int collect(struct local *l, const struct ask_question *q, struct output 
 {
     int rc = 0, open = 1, aborted = 0;
     while (open) {
-        int sig = ask_signal();
+        int sig = signals_take();
         r->interrupted |= sig == SIGINT;
         r->terminated |= sig == SIGTERM;
         if ((rc < 0 || r->interrupted || r->terminated) && !aborted) {

@@ -4,22 +4,15 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "cmd/ask.h"
-#include "net/client.h"
-#include <signal.h>
+#include "cmd/remote.h"
+#include "cmd/signals.h"
 #include <stdlib.h>
 #include <string.h>
-
-#define MAX_LINE ((size_t)16 << 20)
-
-struct remote {
-    struct client *client;
-    char *root, *model; /* "http://host:port" */
-};
 
 struct answer_stream {
     const struct ask_question *q;
     struct ask_result *r;
-    struct buf line; /* bytes of the reply that are no whole line yet; all of it for an error */
+    struct buf held; /* bytes of the reply that are no whole event yet; all of it for an error */
     uint64_t start_ns, first_ns, last_ns;
     int n_chunks, status, done, failed, ended;
     struct err error;
@@ -101,18 +94,19 @@ static void take_choice(struct answer_stream *x, const struct json *choice)
     }
 }
 
-static void take_event(struct answer_stream *x, const char *data, size_t n)
+static int take_event(void *user, const char *data, size_t n)
 {
+    struct answer_stream *x = user;
     struct json *object = NULL;
     struct err parse;
     if (n == 6 && memcmp(data, "[DONE]", 6) == 0) {
         x->ended = 1;
-        return;
+        return 0;
     }
     if (json_parse(&object, data, n, JSON_DEPTH_DEFAULT, &parse) < 0) {
         x->failed = 1;
         err_set(&x->error, ERR_FORMAT, "an event of the stream is no JSON: %s", parse.text);
-        return;
+        return 1;
     }
     const char *error = error_text(object);
     const struct json *choices = json_get(object, "choices"), *usage = json_get(object, "usage");
@@ -126,39 +120,13 @@ static void take_event(struct answer_stream *x, const char *data, size_t n)
         x->r->n_tokens = (int)json_int(json_get(usage, "completion_tokens"));
     }
     json_free(object);
-}
-
-static void take_line(struct answer_stream *x, const char *line, size_t n)
-{
-    if (n && line[n - 1] == '\r') {
-        n--;
-    }
-    if (n >= 5 && memcmp(line, "data:", 5) == 0) {
-        size_t from = n > 5 && line[5] == ' ' ? 6 : 5;
-        take_event(x, line + from, n - from);
-    }
+    return x->failed;
 }
 
 static int on_data(void *user, const char *bytes, size_t n)
 {
     struct answer_stream *x = user;
-    size_t from = 0;
-    buf_append(&x->line, bytes, n);
-    for (char *end; !x->failed && from < x->line.len &&
-                    (end = memchr(x->line.data + from, '\n', x->line.len - from)) != NULL;) {
-        const char *line = x->line.data + from;
-        /* a fault's body is JSON and may have line breaks: it stays as it is */
-        if (*line == '{' || *line == ' ') {
-            break;
-        }
-        take_line(x, line, (size_t)(end - line));
-        from = (size_t)(end - x->line.data) + 1;
-    }
-    if (from) {
-        memmove(x->line.data, x->line.data + from, x->line.len - from);
-        x->line.len -= from;
-    }
-    return x->failed || x->line.failed || x->line.len > MAX_LINE;
+    return x->failed || remote_events(&x->held, bytes, n, take_event, x);
 }
 
 static void on_done(void *user, int status, const struct err *e)
@@ -181,7 +149,7 @@ static int judge(struct answer_stream *x, const char *url, struct err *e)
     } else if (x->status == 0 || (x->status == 200 && x->error.code)) {
         rc = err_set(e, ERR_IO, "%s: %s", url, x->error.text);
     } else if (x->status != 200) {
-        json_parse(&object, x->line.data ? x->line.data : "", x->line.len, JSON_DEPTH_DEFAULT,
+        json_parse(&object, x->held.data ? x->held.data : "", x->held.len, JSON_DEPTH_DEFAULT,
                    &ignored);
         const char *why = error_text(object);
         rc = err_set(e, ERR_IO, "%s: status %d%s%.300s", url, x->status, why ? ": " : "",
@@ -203,7 +171,7 @@ static int question(void *self, const struct ask_question *q, struct ask_result 
     struct client_request *request = NULL;
     struct buf url, body;
     memset(r, 0, sizeof *r);
-    buf_init(&x.line);
+    buf_init(&x.held);
     buf_init(&url);
     buf_init(&body);
     buf_printf(&url, "%s/v1/%s", m->root, q->messages ? "chat/completions" : "completions");
@@ -213,7 +181,7 @@ static int question(void *self, const struct ask_question *q, struct ask_result 
                  : client_start(m->client, "POST", url.data, headers, 2, body.data, body.len,
                                 &callbacks, &x, &request, e);
     while (rc >= 0 && !x.done) {
-        int sig = ask_signal();
+        int sig = signals_take();
         if (sig) {
             r->interrupted = sig == SIGINT;
             r->terminated = sig == SIGTERM;
@@ -230,7 +198,7 @@ static int question(void *self, const struct ask_question *q, struct ask_result 
         r->seconds_to_first = (double)(x.first_ns - x.start_ns) * 1e-9;
         r->seconds_after = (double)(x.last_ns - x.first_ns) * 1e-9;
     }
-    buf_fini(&x.line);
+    buf_fini(&x.held);
     buf_fini(&url);
     buf_fini(&body);
     return rc;
@@ -238,24 +206,11 @@ static int question(void *self, const struct ask_question *q, struct ask_result 
 
 /* ---- models ---- */
 
-static int ask_models(struct remote *m, struct json **reply, const struct json **cards,
-                      struct err *e)
-{
-    struct buf url;
-    buf_init(&url);
-    buf_printf(&url, "%s/v1/models", m->root);
-    int rc = url.failed ? err_set(e, ERR_NOMEM, "out of memory")
-                        : client_call_json(m->client, url.data, NULL, reply, e);
-    buf_fini(&url);
-    *cards = rc < 0 ? NULL : json_get(*reply, "data");
-    return rc;
-}
-
 static int list_models(void *self, struct buf *out, struct err *e)
 {
     struct json *reply = NULL;
     const struct json *cards;
-    int rc = ask_models(self, &reply, &cards, e);
+    int rc = remote_models(self, &reply, &cards, e);
     for (size_t i = 0; i < json_length(cards); i++) {
         const struct json *id = json_get(json_at(cards, i), "id");
         size_t n;
@@ -279,29 +234,10 @@ static int set_model(void *self, const char *name, const char **now, struct err 
     return 0;
 }
 
-static int first_model(struct remote *m, struct err *e)
-{
-    struct json *reply = NULL;
-    const struct json *cards;
-    size_t n;
-    int rc = ask_models(m, &reply, &cards, e);
-    const struct json *id = json_get(json_at(cards, 0), "id");
-    if (rc >= 0) {
-        m->model = json_type(id) == JSON_STRING ? strdup(json_string(id, &n)) : NULL;
-        rc = m->model ? 0
-                      : err_set(e, ERR_FORMAT, "%s/v1/models names no model: give --model-name",
-                                m->root);
-    }
-    json_free(reply);
-    return rc;
-}
-
 static void close_remote(void *self)
 {
     struct remote *m = self;
-    client_close(m->client);
-    free(m->root);
-    free(m->model);
+    remote_close(m);
     free(m);
 }
 
@@ -310,7 +246,6 @@ int ask_remote_open(struct ask *a, const struct ask_remote_options *o, struct er
     struct client_options co = {
         .bearer = o->api_key, .unix_socket = o->unix_socket, .ca_file = o->ca_file};
     struct remote *m = calloc(1, sizeof *m);
-    size_t n = strlen(o->url);
     if (!m) {
         return err_set(e, ERR_NOMEM, "out of memory");
     }
@@ -319,22 +254,13 @@ int ask_remote_open(struct ask *a, const struct ask_remote_options *o, struct er
                       .set_model = set_model,
                       .list_models = list_models,
                       .close = close_remote};
-    if (strncmp(o->url, "http://", 7) != 0 && strncmp(o->url, "https://", 8) != 0) {
-        return err_set(e, ERR_INVALID, "--url: expected http://… or https://…, found '%s'", o->url);
+    struct json *reply = NULL;
+    const struct json *card;
+    int rc = remote_open(m, "--url", o->url, o->model, &co, e);
+    if (rc >= 0 && !m->model) {
+        rc = remote_find_model(m, "--model-name", &reply, &card, e);
     }
-    while (n && o->url[n - 1] == '/') {
-        n--;
-    }
-    if (n > 3 && strncmp(o->url + n - 3, "/v1", 3) == 0) {
-        n -= 3;
-    }
-    m->root = strndup(o->url, n);
-    m->model = o->model ? strdup(o->model) : NULL;
-    if (!m->root || (o->model && !m->model)) {
-        return err_set(e, ERR_NOMEM, "out of memory");
-    }
-    int rc = client_open(&m->client, &co, e);
-    rc = rc < 0 || m->model ? rc : first_model(m, e);
+    json_free(reply);
     a->model = m->model;
     return rc;
 }

@@ -5,8 +5,8 @@
 #include "cmd/args.h"
 #include "cmd/bench.h"
 #include "cmd/setup.h"
+#include "cmd/signals.h"
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,16 +64,6 @@ static const struct opt throughput_rows[] = {
      .help = "Result as JSON."},
 };
 
-static int interrupted(void)
-{
-    sigset_t set;
-    struct timespec now = {0, 0};
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    return sigtimedwait(&set, NULL, &now) > 0;
-}
-
 /* A submitted batch: every output has exactly output_len tokens. */
 struct batch {
     struct setup *s;
@@ -116,7 +106,7 @@ static int finish(struct batch *b, int rc, struct err *e)
 {
     int aborted = 0;
     while (b->n_open > 0) {
-        if (!aborted && rc >= 0 && interrupted()) {
+        if (!aborted && rc >= 0 && signals_pending()) {
             rc = err_set(e, ERR_CANCELED, "interrupted");
         }
         for (int i = 0; rc < 0 && !aborted && i < b->n_requests; i++) {
@@ -307,23 +297,6 @@ static int run_throughput(struct setup *s, const struct args_throughput *a,
 
 /* ---- the commands ---- */
 
-static void quiet_log(const struct opts *o, const struct args_engine *a, struct log *log)
-{
-    args_log(o, a, NULL, log);
-    if (log->level == LOG_INFO && !opts_source(o, "log-level")) {
-        log->level = LOG_WARNING; /* the output is the result */
-    }
-}
-
-static void block_signals(void)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-}
-
 int bench_latency(int argc, char **argv)
 {
     const char *command = "tern bench latency";
@@ -339,8 +312,8 @@ int bench_latency(int argc, char **argv)
     rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
     rc = rc < 0 ? args_find_model(command, &a) : rc;
     if (rc < 0) {
-        quiet_log(&o, &a, &s.log);
-        block_signals();
+        args_quiet_log(&o, &a, &s.log);
+        signals_block();
         if (opts_source(&o, "enable-prefix-caching") == OPT_FROM_DEFAULT) {
             a.enable_prefix_caching = 0; /* the same prompts come again and again */
         }
@@ -370,8 +343,8 @@ int bench_throughput(int argc, char **argv)
     rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
     rc = rc < 0 ? args_find_model(command, &a) : rc;
     if (rc < 0) {
-        quiet_log(&o, &a, &s.log);
-        block_signals();
+        args_quiet_log(&o, &a, &s.log);
+        signals_block();
         data.seed = a.seed;
         rc = run_throughput(&s, &own, &data, &e);
         rc = rc < 0 ? args_fail(command, &e) : 0;

@@ -225,7 +225,7 @@ static void write_result(const struct bench_run *r, struct measured *m, const ch
     json_w_kstring(&w, "endpoint_type", a->backend);
     json_w_kstring(&w, "backend", a->backend);
     json_w_kstring(&w, "label", a->label);
-    json_w_kstring(&w, "model_id", r->model);
+    json_w_kstring(&w, "model_id", r->server.model);
     json_w_kstring(&w, "tokenizer_id", r->tokenizer_path);
     json_w_kint(&w, "num_prompts", (int64_t)r->data.n);
     for (int i = 0; i < a->metadata.n; i++) {
@@ -306,7 +306,7 @@ int bench_report(const struct bench_run *r, struct err *e)
         }
     }
     if (a->save_result || a->append_result) {
-        const char *base = strrchr(r->model, '/');
+        const char *base = strrchr(r->server.model, '/');
         char rate[32], concurrency[48] = "";
         bench_date(date);
         write_result(r, &m, date, &b);
@@ -315,7 +315,7 @@ int bench_report(const struct bench_run *r, struct err *e)
             snprintf(concurrency, sizeof concurrency, "-concurrency%" PRId64, a->max_concurrency);
         }
         snprintf(name, sizeof name, "%s-%sqps%s-%s-%s.json", a->label ? a->label : a->backend, rate,
-                 concurrency, base ? base + 1 : r->model, date);
+                 concurrency, base ? base + 1 : r->server.model, date);
         snprintf(path, sizeof path, "%s%s%s", a->result_dir ? a->result_dir : "",
                  a->result_dir ? "/" : "", a->result_filename ? a->result_filename : name);
         rc = bench_save_json(path, &b, a->append_result, e);

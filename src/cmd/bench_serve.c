@@ -9,10 +9,9 @@
 
 #include "base/clock.h"
 #include "cmd/args.h"
-#include "net/client.h"
+#include "cmd/signals.h"
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +19,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define G_SERVE  "Server"
-#define G_LOAD   "Load"
-#define G_RESULT "Results"
-#define G_SAMPLE "Sampling (unset: the server's defaults)"
-#define MAX_LINE ((size_t)64 << 20)
+#define G_SERVE         "Server"
+#define G_LOAD          "Load"
+#define G_RESULT        "Results"
+#define G_SAMPLE        "Sampling (unset: the server's defaults)"
+#define REPLY_BYTES_MAX ((size_t)64 << 20)
 
 #define FIELD(f) offsetof(struct args_bench_serve, f)
 #define TEXT(option, field, heading, value, what, text)                                            \
@@ -144,16 +143,6 @@ static const struct opt rows[] = {
     WHOLE("logprobs", logprobs, G_SAMPLE, "-1", -1, "Log-probabilities of the k best; -1: none."),
 };
 
-static int interrupted(void)
-{
-    sigset_t set;
-    struct timespec now = {0, 0};
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    return sigtimedwait(&set, NULL, &now) > 0;
-}
-
 /* ---- a request ---- */
 
 static void write_sampling(const struct bench_run *r, struct json_writer *w)
@@ -220,7 +209,7 @@ static void write_body(const struct bench_run *r, const struct bench_request *q,
     int ignore_eos = r->a->ignore_eos || r->data.ignore_eos;
     json_w_init(&w, out);
     json_w_object(&w);
-    json_w_kstring(&w, "model", r->model);
+    json_w_kstring(&w, "model", r->server.model);
     if (r->chat) {
         json_w_key(&w, "messages");
         if (q->session >= 0) {
@@ -310,50 +299,40 @@ static void take_object(struct bench_result *x, const struct json *object, uint6
     }
 }
 
-static void take_line(struct bench_result *x, const char *line, size_t n, uint64_t now)
+static int take_event(void *user, const char *data, size_t n)
 {
+    struct bench_result *x = user;
     struct json *object = NULL;
     struct err ignored;
-    if (n < 6 || memcmp(line, "data: ", 6) != 0 || (n == 12 && !memcmp(line + 6, "[DONE]", 6))) {
-        return;
+    if (n == 6 && memcmp(data, "[DONE]", 6) == 0) {
+        return 0;
     }
-    if (json_parse(&object, line + 6, n - 6, JSON_DEPTH_DEFAULT, &ignored) == 0) {
-        take_object(x, object, now);
+    if (json_parse(&object, data, n, JSON_DEPTH_DEFAULT, &ignored) == 0) {
+        take_object(x, object, x->arrived_ns);
     } else {
         snprintf(x->error, sizeof x->error, "an event is no JSON");
     }
     json_free(object);
+    return 0;
 }
 
 static int on_data(void *user, const char *bytes, size_t n)
 {
     struct bench_result *x = user;
-    uint64_t now = clock_now_ns();
-    buf_append(&x->line, bytes, n);
-    if (x->run->a->no_stream) {
-        x->last_ns = now;
-        return x->line.len > MAX_LINE;
+    x->arrived_ns = clock_now_ns();
+    if (!x->run->a->no_stream) {
+        return remote_events(&x->held, bytes, n, take_event, x);
     }
-    size_t from = 0;
-    for (char *end; from < x->line.len &&
-                    (end = memchr(x->line.data + from, '\n', x->line.len - from)) != NULL;) {
-        size_t len = (size_t)(end - (x->line.data + from));
-        size_t cut = len && x->line.data[from + len - 1] == '\r' ? len - 1 : len;
-        take_line(x, x->line.data + from, cut, now);
-        from += len + 1;
-    }
-    if (from) {
-        memmove(x->line.data, x->line.data + from, x->line.len - from);
-        x->line.len -= from;
-    }
-    return x->line.failed || x->line.len > MAX_LINE;
+    x->last_ns = x->arrived_ns;
+    buf_append(&x->held, bytes, n);
+    return x->held.failed || x->held.len > REPLY_BYTES_MAX;
 }
 
 static void take_whole(struct bench_result *x, int status)
 {
     struct json *object = NULL;
     struct err ignored;
-    if (json_parse(&object, x->line.data ? x->line.data : "", x->line.len, JSON_DEPTH_DEFAULT,
+    if (json_parse(&object, x->held.data ? x->held.data : "", x->held.len, JSON_DEPTH_DEFAULT,
                    &ignored) == 0 &&
         status == 200) {
         take_object(x, object, x->last_ns);
@@ -377,7 +356,7 @@ static void on_done(void *user, int status, const struct err *e)
         snprintf(x->error, sizeof x->error, "the answer has no choice");
     }
     x->state = x->error[0] ? BENCH_FAILED : BENCH_OK;
-    buf_fini(&x->line);
+    buf_fini(&x->held);
     r->n_under_way--;
     r->n_done++;
     const struct bench_request *q = x->request;
@@ -416,8 +395,8 @@ static int send(struct bench_run *r, struct bench_result *x, size_t number, stru
     x->start_ns = clock_now_ns();
     r->n_under_way++;
     int rc = body.failed ? err_set(e, ERR_NOMEM, "out of memory")
-                         : client_start(r->client, "POST", r->url, headers, n_headers, body.data,
-                                        body.len, &callbacks, x, NULL, e);
+                         : client_start(r->server.client, "POST", r->url, headers, n_headers,
+                                        body.data, body.len, &callbacks, x, NULL, e);
     buf_fini(&body);
     return rc;
 }
@@ -501,10 +480,10 @@ static int drive(struct bench_run *r, struct err *e)
             struct timespec pause = {0, (long)ms * 1000000};
             nanosleep(&pause, NULL);
         } else if (rc >= 0) {
-            client_run(r->client, ms);
+            client_run(r->server.client, ms);
         }
         show_progress(r, 0);
-        if (interrupted()) {
+        if (signals_pending()) {
             r->interrupted = 1;
             break;
         }
@@ -516,95 +495,32 @@ static int drive(struct bench_run *r, struct err *e)
 
 /* ---- the server before the run ---- */
 
-static int get_json(struct bench_run *r, const char *path, const struct buf *body,
-                    struct json **out, struct err *e)
+static int encode(void *self, const char *text, size_t n, struct token_ids *out, struct err *e)
 {
-    char url[2048];
-    snprintf(url, sizeof url, "%s%s", r->root, path);
-    return client_call_json(r->client, url, body, out, e);
+    return remote_encode(self, text, n, out, e);
 }
 
-static int remote_encode(void *self, const char *text, size_t n, struct token_ids *out,
-                         struct err *e)
+static int decode(void *self, const int32_t *ids, size_t n, struct buf *out, struct err *e)
 {
-    struct bench_run *r = self;
-    struct json *reply = NULL;
-    struct json_writer w;
-    struct buf b;
-    buf_init(&b);
-    json_w_init(&w, &b);
-    json_w_object(&w);
-    json_w_kstring(&w, "model", r->model);
-    json_w_key(&w, "prompt");
-    json_w_stringn(&w, text, n);
-    json_w_kbool(&w, "add_special_tokens", 0);
-    json_w_object_end(&w);
-    int rc = get_json(r, "/tokenize", &b, &reply, e);
-    const struct json *ids = json_get(reply, "tokens");
-    for (size_t i = 0; rc >= 0 && i < json_length(ids); i++) {
-        rc = token_ids_push(out, (int32_t)json_int(json_at(ids, i)));
-    }
-    json_free(reply);
-    buf_fini(&b);
-    return rc;
-}
-
-static int remote_decode(void *self, const int32_t *ids, size_t n, struct buf *out, struct err *e)
-{
-    struct bench_run *r = self;
-    struct json *reply = NULL;
-    struct json_writer w;
-    struct buf b;
-    buf_init(&b);
-    json_w_init(&w, &b);
-    json_w_object(&w);
-    json_w_kstring(&w, "model", r->model);
-    json_w_key(&w, "tokens");
-    json_w_array(&w);
-    for (size_t i = 0; i < n; i++) {
-        json_w_int(&w, ids[i]);
-    }
-    json_w_array_end(&w);
-    json_w_object_end(&w);
-    int rc = get_json(r, "/detokenize", &b, &reply, e);
-    const struct json *text = json_get(reply, "prompt");
-    if (rc >= 0 && json_type(text) == JSON_STRING) {
-        size_t len;
-        const char *s = json_string(text, &len);
-        buf_append(out, s, len);
-    }
-    json_free(reply);
-    buf_fini(&b);
-    return rc;
+    return remote_decode(self, ids, n, out, e);
 }
 
 /* The model's name and directory. */
 static int ask_models(struct bench_run *r, struct err *e)
 {
     struct json *reply = NULL;
+    const struct json *card = NULL;
     const struct args_bench_serve *a = r->a;
     size_t n;
-    snprintf(r->model, sizeof r->model, "%s",
-             a->served_model_name ? a->served_model_name
-             : a->model           ? a->model
-                                  : "");
     snprintf(r->tokenizer_path, sizeof r->tokenizer_path, "%s",
              a->tokenizer ? a->tokenizer
              : a->model   ? a->model
                           : "");
-    if (r->model[0] && a->tokenizer) {
+    if (r->server.model && a->tokenizer) {
         return 0;
     }
-    int rc = get_json(r, "/v1/models", NULL, &reply, e);
-    const struct json *card = json_at(json_get(reply, "data"), 0);
-    const struct json *id = json_get(card, "id"), *root = json_get(card, "root");
-    if (rc >= 0 && !r->model[0]) {
-        if (json_type(id) != JSON_STRING) {
-            rc = err_set(e, ERR_FORMAT, "%s/v1/models names no model: give --model", r->root);
-        } else {
-            snprintf(r->model, sizeof r->model, "%s", json_string(id, &n));
-        }
-    }
+    int rc = remote_find_model(&r->server, "--model", &reply, &card, e);
+    const struct json *root = json_get(card, "root");
     if (rc >= 0 && !a->tokenizer && json_type(root) == JSON_STRING) {
         snprintf(r->tokenizer_path, sizeof r->tokenizer_path, "%s", json_string(root, &n));
     }
@@ -622,8 +538,8 @@ static int open_codec(struct bench_run *r, struct bench_codec *c, struct err *e)
         int rc = tokenizer_open(&r->tokenizer, r->tokenizer_path, e);
         return rc < 0 ? rc : bench_codec_local(c, r->tokenizer, e);
     }
-    snprintf(r->tokenizer_path, sizeof r->tokenizer_path, "%s/tokenize", r->root);
-    *c = (struct bench_codec){r, remote_encode, remote_decode, REMOTE_FIRST_ID, REMOTE_N_IDS};
+    snprintf(r->tokenizer_path, sizeof r->tokenizer_path, "%s/tokenize", r->server.root);
+    *c = (struct bench_codec){&r->server, encode, decode, REMOTE_FIRST_ID, REMOTE_N_IDS};
     return 0;
 }
 
@@ -635,12 +551,12 @@ static int try_first(struct bench_run *r, double seconds, struct err *e)
         struct bench_request q = r->data.v[0];
         struct bench_result x = {.run = r, .request = &q};
         q.session = -1;
-        buf_init(&x.line);
+        buf_init(&x.held);
         buf_init(&x.text);
         int rc = send(r, &x, 0, e);
         while (rc >= 0 && x.state == BENCH_UNDER_WAY) {
-            client_run(r->client, 100);
-            if (interrupted()) {
+            client_run(r->server.client, 100);
+            if (signals_pending()) {
                 rc = err_set(e, ERR_CANCELED, "interrupted");
             }
         }
@@ -724,16 +640,13 @@ static int prepare(struct bench_run *r, struct err *e)
                                 .ca_file = a->ca_file,
                                 .max_connections = 4096};
     struct bench_codec codec;
-    size_t n;
+    char here[512];
     r->chat = strcmp(a->backend, "openai-chat") == 0;
-    if (a->base_url) {
-        snprintf(r->root, sizeof r->root, "%s", a->base_url);
-    } else {
-        snprintf(r->root, sizeof r->root, "http://%s:%d", a->host, (int)a->port);
-    }
-    n = strlen(r->root);
-    while (n && r->root[n - 1] == '/') {
-        r->root[--n] = '\0';
+    snprintf(here, sizeof here, "http://%s:%d", a->host, (int)a->port);
+    int rc = remote_open(&r->server, "--base-url", a->base_url ? a->base_url : here,
+                         a->served_model_name ? a->served_model_name : a->model, &co, e);
+    if (rc < 0) {
+        return rc;
     }
     const char *endpoint = a->endpoint ? a->endpoint
                            : r->chat   ? "/v1/chat/completions"
@@ -744,14 +657,13 @@ static int prepare(struct bench_run *r, struct err *e)
         return err_set(e, ERR_INVALID, "--endpoint: for %s it ends in %s, found '%s'", a->backend,
                        wanted, endpoint);
     }
-    snprintf(r->url, sizeof r->url, "%s%s", r->root, endpoint);
+    snprintf(r->url, sizeof r->url, "%s%s", r->server.root, endpoint);
     if (a->request_id_prefix) {
         snprintf(r->id_prefix, sizeof r->id_prefix, "%s", a->request_id_prefix);
     } else {
         snprintf(r->id_prefix, sizeof r->id_prefix, "bench-%08x-", (unsigned)clock_now_ns());
     }
-    int rc = check_arguments(r, e);
-    rc = rc < 0 ? rc : client_open(&r->client, &co, e);
+    rc = check_arguments(r, e);
     rc = rc < 0 ? rc : ask_models(r, e);
     rc = rc < 0 ? rc : open_codec(r, &codec, e);
     rc = rc < 0 ? rc : bench_data_make(&r->data, r->data_args, &codec, e);
@@ -772,7 +684,7 @@ static int prepare(struct bench_run *r, struct err *e)
     for (size_t i = 0; i < r->data.n; i++) {
         r->results[i].run = r;
         r->results[i].request = &r->data.v[i];
-        buf_init(&r->results[i].line);
+        buf_init(&r->results[i].held);
         buf_init(&r->results[i].text);
     }
     for (int i = 0; i < r->data.n_sessions; i++) {
@@ -812,9 +724,9 @@ static int run_all(struct bench_run *r, struct err *e)
 
 static void close_run(struct bench_run *r)
 {
-    client_close(r->client);
+    remote_close(&r->server);
     for (size_t i = 0; r->results && i < r->data.n; i++) {
-        buf_fini(&r->results[i].line);
+        buf_fini(&r->results[i].held);
         buf_fini(&r->results[i].text);
         free(r->results[i].gaps.v);
     }
@@ -842,10 +754,6 @@ int bench_serve(int argc, char **argv)
         .n_tables = 2};
     struct bench_run *r = calloc(1, sizeof *r);
     struct err e = {0, ""};
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
     int rc = r ? args_parse(&o, command, argc, argv) : EXIT_FAULT;
     if (rc < 0 && o.args.n > 0) {
         fprintf(stderr, "usage: %s\n%s: error: unexpected word '%s'\n", o.usage, command,
@@ -853,7 +761,7 @@ int bench_serve(int argc, char **argv)
         rc = EXIT_USAGE;
     }
     if (rc < 0) {
-        sigprocmask(SIG_BLOCK, &set, NULL);
+        signals_block();
         r->a = &a;
         r->data_args = &data;
         r->opts = &o;

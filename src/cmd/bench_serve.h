@@ -4,7 +4,7 @@
 #define TERN_CMD_BENCH_SERVE_H
 
 #include "cmd/bench.h"
-#include "net/client.h"
+#include "cmd/remote.h"
 
 #define MAX_HEADERS 32
 
@@ -33,11 +33,11 @@ struct bench_result {
     const struct bench_request *request;
     enum bench_state state;
     double send_at_s; /* after the run's start; of a later turn: never by itself */
-    uint64_t start_ns, first_ns, last_ns;
-    struct bench_values gaps; /* between events, s */
+    uint64_t start_ns, first_ns, last_ns, arrived_ns; /* arrived: the bytes at hand */
+    struct bench_values gaps;                         /* between events, s */
     int prompt_len, output_len;
     int has_usage;
-    struct buf line, text; /* the stream's unfinished line; the answer */
+    struct buf held, text; /* bytes of the reply that are no whole event; the answer */
     char error[256];
 };
 
@@ -52,8 +52,8 @@ struct bench_run {
     struct bench_dataset data;
     struct bench_result *results;
     struct bench_session *sessions;
-    struct client *client;
-    char root[1024], url[2048], model[512], tokenizer_path[2048], id_prefix[64];
+    struct remote server;
+    char url[2048], tokenizer_path[2048], id_prefix[64];
     struct tokenizer *tokenizer;
     int chat, n_under_way, n_done;
     size_t next; /* first request that was not sent */

@@ -3,9 +3,9 @@
  * of a model directory, whose engine then runs in this process. Options are vLLM's where it has
  * them. Without a terminal, each line of standard input is a question; -q asks one and leaves. */
 #include "cmd/cmd.h"
+#include "cmd/signals.h"
 #include "cmd/talk.h"
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,10 +215,6 @@ static int talk(const char *command, const char *usage, int chat, int argc, char
     struct setup s = {.a = &a};
     struct talk t = {.chat = chat};
     struct err e = {0, ""};
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
     int rc = args_parse(&o, command, argc, argv);
     if (rc < 0 && (o.args.n > 0 || (a.model && *a.model))) {
         rc = args_model(&o, command, &a, 1);
@@ -229,11 +225,8 @@ static int talk(const char *command, const char *usage, int chat, int argc, char
         rc = EXIT_USAGE;
     }
     if (rc < 0) {
-        args_log(&o, &a, NULL, &s.log);
-        if (s.log.level == LOG_INFO && !opts_source(&o, "log-level")) {
-            s.log.level = LOG_WARNING; /* the terminal belongs to the conversation */
-        }
-        sigprocmask(SIG_BLOCK, &set, NULL);
+        args_quiet_log(&o, &a, &s.log);
+        signals_block();
         rc = run(&t, &s, &own, a.model && *a.model ? a.model : NULL, &e);
         rc = rc < 0 ? args_fail(command, &e) : 0;
     }

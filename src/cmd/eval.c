@@ -8,8 +8,8 @@
 #include "base/json.h"
 #include "cmd/cmd.h"
 #include "cmd/setup.h"
+#include "cmd/signals.h"
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -548,10 +548,6 @@ int cmd_eval(int argc, char **argv)
     struct setup s = {.a = &a};
     struct evaluation *v = calloc(1, sizeof *v);
     struct err e = {0, ""};
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
     int rc = v ? args_parse(&o, command, argc, argv) : EXIT_FAULT;
     if (rc < 0 && own.base_url && o.args.n == 0) {
         /* the server's first model */
@@ -560,11 +556,8 @@ int cmd_eval(int argc, char **argv)
         rc = rc < 0 && !own.base_url ? args_find_model(command, &a) : rc;
     }
     if (rc < 0) {
-        args_log(&o, &a, NULL, &s.log);
-        if (s.log.level == LOG_INFO && !opts_source(&o, "log-level")) {
-            s.log.level = LOG_WARNING;
-        }
-        sigprocmask(SIG_BLOCK, &set, NULL);
+        args_quiet_log(&o, &a, &s.log);
+        signals_block();
         rc = load(v, &own, &e);
         rc = rc < 0 ? rc : own.base_url ? run_remote(v, &own, &a, &e) : run_local(v, &own, &s, &e);
         rc = rc < 0 ? rc : report(v, &own, a.model ? a.model : own.base_url, &e);

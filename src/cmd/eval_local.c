@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "base/mq.h"
 #include "cmd/setup.h"
+#include "cmd/signals.h"
 #include "engine/output.h"
-#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,16 +49,6 @@ struct local {
 static int longest_prompt(const struct local *l)
 {
     return l->s->plan.max_model_len - 1; /* one token must be made */
-}
-
-static int interrupted(void)
-{
-    sigset_t set;
-    struct timespec now = {0, 0};
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    return sigtimedwait(&set, NULL, &now) > 0;
 }
 
 static void drop(struct local *l, struct job *j)
@@ -126,7 +116,7 @@ static int pump(struct local *l, int most, int stop, struct err *e)
 {
     int rc = 0;
     while (l->n_in_flight > most) {
-        if (!stop && (rc < 0 || interrupted())) {
+        if (!stop && (rc < 0 || signals_pending())) {
             rc = rc < 0 ? rc : err_set(e, ERR_CANCELED, "interrupted");
             stop = 1;
             most = 0;
@@ -276,38 +266,14 @@ static int ask_choices(struct local *l, struct eval_question *q, struct err *e)
     return rc;
 }
 
-static int encode_chat(const struct setup *s, const struct eval_question *q, struct token_ids *out,
-                       struct err *e)
-{
-    struct chat_render_options o = {.add_generation_prompt = 1};
-    struct json *messages = NULL;
-    struct json_writer w;
-    struct buf b;
-    buf_init(&b);
-    json_w_init(&w, &b);
-    json_w_array(&w);
-    json_w_object(&w);
-    json_w_kstring(&w, "role", "user");
-    json_w_key(&w, "content");
-    json_w_stringn(&w, q->context, q->context_bytes);
-    json_w_object_end(&w);
-    json_w_array_end(&w);
-    int rc = b.failed ? err_set(e, ERR_NOMEM, "out of memory")
-                      : json_parse(&messages, b.data, b.len, JSON_DEPTH_DEFAULT, e);
-    rc = rc < 0 ? rc : chat_encode(s->chat, messages, &o, out, NULL, e);
-    json_free(messages);
-    buf_fini(&b);
-    return rc;
-}
-
 static int ask_text(struct local *l, const struct eval_task *t, struct eval_question *q,
                     const size_t *stop_bytes, struct err *e)
 {
     struct sampling_params p;
     l->ids.n = 0;
-    int rc = t->chat
-                 ? encode_chat(l->s, q, &l->ids, e)
-                 : tokenizer_encode(l->s->tokenizer, q->context, q->context_bytes, 1, &l->ids, e);
+    int rc =
+        t->chat ? chat_encode_user(l->s->chat, NULL, q->context, q->context_bytes, &l->ids, NULL, e)
+                : tokenizer_encode(l->s->tokenizer, q->context, q->context_bytes, 1, &l->ids, e);
     if (rc >= 0 && l->ids.n == 0) {
         rc = err_set(e, ERR_INVALID, "a prompt has no tokens");
     }

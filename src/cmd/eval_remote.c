@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "cmd/eval.h"
-#include "net/client.h"
-#include <signal.h>
+#include "cmd/remote.h"
+#include "cmd/signals.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -17,11 +17,11 @@
 #define DEFAULT_CONTEXT 4096
 #define SECOND_NS       ((uint64_t)1000000000)
 
-struct remote;
+struct asker;
 
 /* One HTTP exchange and what to do with its reply. */
 struct call {
-    struct remote *remote;
+    struct asker *asker;
     struct call *prev, *next;
     const char *path;
     struct buf body, reply;
@@ -37,34 +37,23 @@ struct call {
     size_t n_prompt[EVAL_MAX_CHOICES], first_scored[EVAL_MAX_CHOICES];
 };
 
-struct remote {
-    struct client *client;
+struct asker {
+    struct remote server;
     struct tokenizer *tokenizer; /* NULL: the server's */
-    char *root, *model;          /* "http://host:port" */
     int max_in_flight, n_calls, max_model_len;
     struct call *calls;
 };
 
-static int interrupted(void)
-{
-    sigset_t set;
-    struct timespec now = {0, 0};
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    return sigtimedwait(&set, NULL, &now) > 0;
-}
-
 /* ---- calls ---- */
 
-static struct call *new_call(struct remote *r, const char *path, struct err *e)
+static struct call *new_call(struct asker *r, const char *path, struct err *e)
 {
     struct call *c = calloc(1, sizeof *c);
     if (!c) {
         err_set(e, ERR_NOMEM, "out of memory");
         return NULL;
     }
-    c->remote = r;
+    c->asker = r;
     c->path = path;
     buf_init(&c->body);
     buf_init(&c->reply);
@@ -82,12 +71,12 @@ static void free_call(struct call *c)
     if (c->prev) {
         c->prev->next = c->next;
     } else {
-        c->remote->calls = c->next;
+        c->asker->calls = c->next;
     }
     if (c->next) {
         c->next->prev = c->prev;
     }
-    c->remote->n_calls--;
+    c->asker->n_calls--;
     buf_fini(&c->body);
     buf_fini(&c->reply);
     free(c);
@@ -118,18 +107,18 @@ static int start(struct call *c, struct err *e)
 {
     static const struct client_callbacks callbacks = {.data = on_data, .done = on_done};
     static const char *const json_type_header[] = {"Content-Type: application/json"};
-    struct remote *r = c->remote;
+    struct asker *r = c->asker;
     struct buf url;
     buf_init(&url);
-    buf_printf(&url, "%s%s", r->root, c->path);
+    buf_printf(&url, "%s%s", r->server.root, c->path);
     buf_clear(&c->reply);
     c->attempts++;
     c->in_flight = 1;
-    int rc = url.failed
-                 ? err_set(e, ERR_NOMEM, "out of memory")
-                 : client_start(r->client, c->body.len ? "POST" : "GET", url.data, json_type_header,
-                                c->body.len ? 1 : 0, c->body.len ? c->body.data : NULL, c->body.len,
-                                &callbacks, c, NULL, e);
+    int rc = url.failed ? err_set(e, ERR_NOMEM, "out of memory")
+                        : client_start(r->server.client, c->body.len ? "POST" : "GET", url.data,
+                                       json_type_header, c->body.len ? 1 : 0,
+                                       c->body.len ? c->body.data : NULL, c->body.len, &callbacks,
+                                       c, NULL, e);
     buf_fini(&url);
     return rc;
 }
@@ -141,9 +130,9 @@ static int fail_call(const struct call *c, const struct json *reply, struct err 
         json_type(error) == JSON_OBJECT ? json_get(error, "message") : error;
     size_t n;
     if (c->status == 0 || c->error.code != 0) {
-        return err_set(e, ERR_IO, "%s%s: %s", c->remote->root, c->path, c->error.text);
+        return err_set(e, ERR_IO, "%s%s: %s", c->asker->server.root, c->path, c->error.text);
     }
-    return err_set(e, ERR_IO, "%s%s: status %d%s%.300s", c->remote->root, c->path, c->status,
+    return err_set(e, ERR_IO, "%s%s: status %d%s%.300s", c->asker->server.root, c->path, c->status,
                    json_type(message) == JSON_STRING ? ": " : "",
                    json_type(message) == JSON_STRING ? json_string(message, &n) : "");
 }
@@ -159,7 +148,7 @@ static int finish(struct call *c, struct err *e)
     if (c->status != 200 || c->error.code != 0) {
         rc = fail_call(c, reply, e);
     } else if (!reply) {
-        rc = err_set(e, ERR_FORMAT, "%s%s: the reply is no JSON", c->remote->root, c->path);
+        rc = err_set(e, ERR_FORMAT, "%s%s: the reply is no JSON", c->asker->server.root, c->path);
     } else {
         rc = c->take(c, reply, e);
     }
@@ -169,13 +158,13 @@ static int finish(struct call *c, struct err *e)
 }
 
 /* Runs until at most `most` calls are left. */
-static int pump(struct remote *r, int most, struct err *e)
+static int pump(struct asker *r, int most, struct err *e)
 {
     int rc = 0;
     while (rc >= 0 && r->n_calls > most) {
         uint64_t now = clock_now_ns();
         int finished = 0;
-        if (interrupted()) {
+        if (signals_pending()) {
             return err_set(e, ERR_CANCELED, "interrupted");
         }
         for (struct call *c = r->calls; rc >= 0 && c; c = c->next) {
@@ -183,7 +172,7 @@ static int pump(struct remote *r, int most, struct err *e)
                 rc = start(c, e);
             }
         }
-        client_run(r->client, 100);
+        client_run(r->server.client, 100);
         for (struct call *c = r->calls, *next; rc >= 0 && c; c = next) {
             next = c->next;
             if (c->done) {
@@ -199,56 +188,13 @@ static int pump(struct remote *r, int most, struct err *e)
     return rc;
 }
 
-/* One call by itself; those in flight move on. body NULL: GET. */
-static int call_now(struct remote *r, const char *path, const struct buf *body, struct json **out,
-                    struct err *e)
-{
-    struct buf url;
-    buf_init(&url);
-    buf_printf(&url, "%s%s", r->root, path);
-    int rc = url.failed ? err_set(e, ERR_NOMEM, "out of memory")
-                        : client_call_json(r->client, url.data, body, out, e);
-    buf_fini(&url);
-    return rc;
-}
-
 /* ---- token ids ---- */
 
 static int encode(void *self, const char *text, size_t n, struct token_ids *out, struct err *e)
 {
-    struct remote *r = self;
-    struct json *reply = NULL;
-    struct json_writer w;
-    struct buf b;
-    if (r->tokenizer) {
-        return tokenizer_encode(r->tokenizer, text, n, 1, out, e);
-    }
-    buf_init(&b);
-    json_w_init(&w, &b);
-    json_w_object(&w);
-    json_w_kstring(&w, "model", r->model);
-    json_w_key(&w, "prompt");
-    json_w_stringn(&w, text, n);
-    json_w_kbool(&w, "add_special_tokens", 0);
-    json_w_object_end(&w);
-    int rc =
-        b.failed ? err_set(e, ERR_NOMEM, "out of memory") : call_now(r, "/tokenize", &b, &reply, e);
-    const struct json *ids = json_get(reply, "tokens");
-    if (rc < 0) {
-        err_prefix(e, "token ids (--tokenizer DIR gives them without the server)");
-    } else if (json_type(ids) != JSON_ARRAY) {
-        rc = err_set(e, ERR_FORMAT, "%s/tokenize: the reply has no tokens", r->root);
-    }
-    for (size_t i = 0; rc >= 0 && i < json_length(ids); i++) {
-        int64_t id = json_type(json_at(ids, i)) == JSON_INT ? json_int(json_at(ids, i)) : -1;
-        rc = id < 0 || id > INT32_MAX
-                 ? err_set(e, ERR_FORMAT, "%s/tokenize: a token is no id", r->root)
-             : token_ids_push(out, (int32_t)id) < 0 ? err_set(e, ERR_NOMEM, "out of memory")
-                                                    : 0;
-    }
-    json_free(reply);
-    buf_fini(&b);
-    return rc;
+    struct asker *r = self;
+    return r->tokenizer ? tokenizer_encode(r->tokenizer, text, n, 1, out, e)
+                        : remote_encode(&r->server, text, n, out, e);
 }
 
 /* ---- scoring ---- */
@@ -262,11 +208,11 @@ static void write_ids(struct json_writer *w, const int32_t *ids, size_t n)
     json_w_array_end(w);
 }
 
-static void open_scoring(struct remote *r, struct json_writer *w, struct buf *b)
+static void open_scoring(struct asker *r, struct json_writer *w, struct buf *b)
 {
     json_w_init(w, b);
     json_w_object(w);
-    json_w_kstring(w, "model", r->model);
+    json_w_kstring(w, "model", r->server.model);
     json_w_kint(w, "max_tokens", 1); /* 0 is not legal everywhere */
     json_w_kdouble(w, "temperature", 0);
     json_w_kbool(w, "echo", 1);
@@ -286,7 +232,7 @@ static int take_scores(struct call *c, const struct json *reply, struct err *e)
             return err_set(
                 e, ERR_FORMAT,
                 "%s%s: expected log-probabilities of %zu prompt tokens (echo), found %zu",
-                c->remote->root, c->path, c->n_prompt[i], json_length(values));
+                c->asker->server.root, c->path, c->n_prompt[i], json_length(values));
         }
         for (size_t k = c->first_scored[i]; k < c->n_prompt[i]; k++) {
             sum += json_double(json_at(values, k));
@@ -301,8 +247,7 @@ static int take_scores(struct call *c, const struct json *reply, struct err *e)
     return 0;
 }
 
-static int ask_choices(struct remote *r, struct eval_task *t, struct eval_question *q,
-                       struct err *e)
+static int ask_choices(struct asker *r, struct eval_task *t, struct eval_question *q, struct err *e)
 {
     struct call *c = NULL;
     struct json_writer w;
@@ -353,14 +298,15 @@ static int take_text(struct call *c, const struct json *reply, struct err *e)
         c->task->chat ? json_get(json_get(choice, "message"), "content") : json_get(choice, "text");
     size_t n;
     if (json_type(text) != JSON_STRING && json_type(text) != JSON_NULL) {
-        return err_set(e, ERR_FORMAT, "%s%s: the reply has no text", c->remote->root, c->path);
+        return err_set(e, ERR_FORMAT, "%s%s: the reply has no text", c->asker->server.root,
+                       c->path);
     }
     free(c->q->output);
     c->q->output = strdup(json_type(text) == JSON_STRING ? json_string(text, &n) : "");
     return c->q->output ? 0 : err_set(e, ERR_NOMEM, "out of memory");
 }
 
-static int ask_text(struct remote *r, struct eval_task *t, struct eval_question *q, struct err *e)
+static int ask_text(struct asker *r, struct eval_task *t, struct eval_question *q, struct err *e)
 {
     struct json_writer w;
     struct call *c = new_call(r, t->chat ? "/v1/chat/completions" : "/v1/completions", e);
@@ -372,7 +318,7 @@ static int ask_text(struct remote *r, struct eval_task *t, struct eval_question 
     c->q = q;
     json_w_init(&w, &c->body);
     json_w_object(&w);
-    json_w_kstring(&w, "model", r->model);
+    json_w_kstring(&w, "model", r->server.model);
     json_w_kint(&w, "max_tokens", t->max_tokens);
     json_w_kdouble(&w, "temperature", 0);
     if (t->n_stops) {
@@ -405,7 +351,7 @@ static int ask_text(struct remote *r, struct eval_task *t, struct eval_question 
 
 static int ask(void *self, struct eval_task *t, struct eval_progress *progress, struct err *e)
 {
-    struct remote *r = self;
+    struct asker *r = self;
     int rc = 0;
     for (size_t i = 0; rc >= 0 && i < t->n_questions; i++) {
         struct eval_question *q = &t->questions[i];
@@ -424,7 +370,7 @@ static int ask(void *self, struct eval_task *t, struct eval_progress *progress, 
 static int score_text(void *self, struct eval_text *t, const struct eval_windows *given,
                       struct eval_progress *progress, struct err *e)
 {
-    struct remote *r = self;
+    struct asker *r = self;
     struct eval_windows w = *given;
     struct token_ids ids = {0};
     int rc = eval_windows_resolve(&w, r->max_model_len - 1, e);
@@ -459,26 +405,11 @@ static int score_text(void *self, struct eval_text *t, const struct eval_windows
 }
 
 /* The model's name and longest sequence, where they were not given. */
-static int ask_models(struct remote *r, struct err *e)
+static int ask_models(struct asker *r, struct err *e)
 {
     struct json *reply = NULL;
-    int rc = call_now(r, "/v1/models", NULL, &reply, e);
-    const struct json *data = json_get(reply, "data"), *card = json_at(data, 0);
-    for (size_t i = 0; rc >= 0 && r->model && i < json_length(data); i++) {
-        size_t n;
-        const struct json *id = json_get(json_at(data, i), "id");
-        if (json_type(id) == JSON_STRING && strcmp(json_string(id, &n), r->model) == 0) {
-            card = json_at(data, i);
-        }
-    }
-    if (rc >= 0 && !r->model) {
-        size_t n;
-        const struct json *id = json_get(card, "id");
-        r->model = json_type(id) == JSON_STRING ? strdup(json_string(id, &n)) : NULL;
-        rc = r->model
-                 ? 0
-                 : err_set(e, ERR_FORMAT, "%s/v1/models names no model: give --model", r->root);
-    }
+    const struct json *card;
+    int rc = remote_find_model(&r->server, "--model", &reply, &card, e);
     if (rc >= 0 && r->max_model_len <= 0) {
         const struct json *n = json_get(card, "max_model_len");
         r->max_model_len = json_type(n) == JSON_INT && json_int(n) > 1 && json_int(n) < INT32_MAX
@@ -492,8 +423,7 @@ static int ask_models(struct remote *r, struct err *e)
 int eval_remote_open(struct eval_backend *b, const struct eval_remote_options *o, struct err *e)
 {
     struct client_options co = {.bearer = o->api_key, .max_redirects = 0};
-    struct remote *r = calloc(1, sizeof *r);
-    size_t n = strlen(o->base_url);
+    struct asker *r = calloc(1, sizeof *r);
     if (!r) {
         return err_set(e, ERR_NOMEM, "out of memory");
     }
@@ -502,37 +432,22 @@ int eval_remote_open(struct eval_backend *b, const struct eval_remote_options *o
     b->score_text = score_text;
     r->max_in_flight = o->max_in_flight;
     r->max_model_len = o->max_model_len;
-    if (strncmp(o->base_url, "http://", 7) != 0 && strncmp(o->base_url, "https://", 8) != 0) {
-        return err_set(e, ERR_INVALID, "--base-url: expected http://… or https://…, found '%s'",
-                       o->base_url);
-    }
-    while (n && o->base_url[n - 1] == '/') {
-        n--;
-    }
-    if (n > 3 && strncmp(o->base_url + n - 3, "/v1", 3) == 0) {
-        n -= 3;
-    }
-    r->root = strndup(o->base_url, n);
-    r->model = o->model ? strdup(o->model) : NULL;
-    if (!r->root || (o->model && !r->model)) {
-        return err_set(e, ERR_NOMEM, "out of memory");
-    }
-    int rc = client_open(&r->client, &co, e);
+    int rc = remote_open(&r->server, "--base-url", o->base_url, o->model, &co, e);
     rc = rc < 0 || !o->tokenizer ? rc : tokenizer_open(&r->tokenizer, o->tokenizer, e);
     return rc < 0 ? rc : ask_models(r, e);
 }
 
 void eval_remote_close(struct eval_backend *b)
 {
-    struct remote *r = b->self;
+    struct asker *r = b->self;
     if (r) {
-        client_close(r->client);
+        client_close(r->server.client); /* before its calls */
+        r->server.client = NULL;
         while (r->calls) {
             free_call(r->calls);
         }
         tokenizer_close(r->tokenizer);
-        free(r->root);
-        free(r->model);
+        remote_close(&r->server);
         free(r);
         b->self = NULL;
     }

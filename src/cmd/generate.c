@@ -9,9 +9,9 @@
 #include "cmd/cmd.h"
 #include "cmd/generate_out.h"
 #include "cmd/setup.h"
+#include "cmd/signals.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,36 +176,14 @@ static int collect_prompts(struct generation *g, const struct args_generate *own
 static int encode_chat(const struct setup *s, const struct args_generate *own,
                        struct generation_prompt *p, struct err *e)
 {
-    struct buf text, rendered;
-    struct json_writer w;
-    struct json *messages = NULL;
-    struct chat_render_options ro = {.add_generation_prompt = 1};
-    buf_init(&text);
+    struct buf rendered;
     buf_init(&rendered);
-    json_w_init(&w, &text);
-    json_w_array(&w);
-    if (own->system) {
-        json_w_object(&w);
-        json_w_kstring(&w, "role", "system");
-        json_w_kstring(&w, "content", own->system);
-        json_w_object_end(&w);
-    }
-    json_w_object(&w);
-    json_w_kstring(&w, "role", "user");
-    json_w_key(&w, "content");
-    json_w_stringn(&w, p->text, p->text_bytes);
-    json_w_object_end(&w);
-    json_w_array_end(&w);
-    int rc = text.failed ? err_set(e, ERR_NOMEM, "out of memory")
-                         : json_parse(&messages, text.data, text.len, JSON_DEPTH_DEFAULT, e);
-    rc = rc < 0 ? rc : chat_encode(s->chat, messages, &ro, &p->ids, &rendered, e);
+    int rc = chat_encode_user(s->chat, own->system, p->text, p->text_bytes, &p->ids, &rendered, e);
     if (rc >= 0 && rendered.data) {
         p->text_bytes = rendered.len;
         free(p->text);
         p->text = buf_detach(&rendered);
     }
-    json_free(messages);
-    buf_fini(&text);
     buf_fini(&rendered);
     return rc;
 }
@@ -345,17 +323,6 @@ static int submit(const struct setup *s, struct generation *g, struct generation
     return rc;
 }
 
-/* Has the user asked to stop? Both signals are blocked, so that they wait here. */
-static int interrupted(void)
-{
-    sigset_t set;
-    struct timespec now = {0, 0};
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    return sigtimedwait(&set, NULL, &now) > 0;
-}
-
 static int take_event(const struct setup *s, struct generation *g, const struct engine_event *ev,
                       int streaming, struct err *e)
 {
@@ -385,7 +352,7 @@ static int collect(const struct setup *s, struct generation *g, int streaming, s
 {
     int rc = 0, aborted = 0;
     while (g->n_open > 0) {
-        if ((rc < 0 || interrupted()) && !aborted) {
+        if ((rc < 0 || signals_pending()) && !aborted) {
             aborted = 1;
             rc = rc < 0 ? rc : err_set(e, ERR_CANCELED, "interrupted");
             for (int i = 0; i < g->n_submitted; i++) {
@@ -517,19 +484,12 @@ int cmd_generate(int argc, char **argv)
     struct setup s = {.a = &a};
     struct generation g = {0};
     struct err e = {0, ""};
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
     int rc = args_parse(&o, command, argc, argv);
     rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
     rc = rc < 0 ? args_find_model(command, &a) : rc;
     if (rc < 0) {
-        args_log(&o, &a, NULL, &s.log);
-        if (s.log.level == LOG_INFO && !opts_source(&o, "log-level")) {
-            s.log.level = LOG_WARNING; /* stdout and stderr belong to the text and the speeds */
-        }
-        sigprocmask(SIG_BLOCK, &set, NULL);
+        args_quiet_log(&o, &a, &s.log);
+        signals_block();
         rc = run(&s, &o, &own, &sampling, &g, &e);
         rc = rc < 0 ? args_fail(command, &e) : 0;
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cmd/line.h"
+#include "cmd/signals.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -37,6 +38,8 @@ struct edit_functions {
 #undef EDIT_MEMBER
 };
 #endif
+
+#define END_KEY '\x04' /* Ctrl-D */
 
 struct line_reader {
     int signals; /* signalfd of SIGINT and SIGTERM */
@@ -126,6 +129,9 @@ static int next_char(EditLine *el, wchar_t *out)
         if (n <= 0) {
             return 0;
         }
+        /* A Ctrl-D typed before the editor had the terminal was kept by it as the end of a file,
+         * which reads as a NUL now. */
+        byte = byte == '\0' ? END_KEY : byte;
         size_t k = mbrtowc(out, &byte, 1, &r->shift);
         if (k == (size_t)-1) {
             memset(&r->shift, 0, sizeof r->shift);
@@ -238,9 +244,7 @@ int line_open(struct line_reader **out, int editing, const char *history, struct
     if (!r) {
         return err_set(e, ERR_NOMEM, "out of memory");
     }
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
+    signals_set(&set);
     buf_init(&r->pend);
     r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (r->signals < 0) {

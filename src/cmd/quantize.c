@@ -8,13 +8,13 @@
 #include "cmd/cmd.h"
 #include "cmd/eval.h"
 #include "cmd/setup.h"
+#include "cmd/signals.h"
 #include "model/quant_write.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,9 +100,7 @@ struct quantizing {
 static int interrupted(void *user)
 {
     (void)user;
-    sigset_t set;
-    sigemptyset(&set);
-    return sigpending(&set) == 0 && (sigismember(&set, SIGINT) || sigismember(&set, SIGTERM));
+    return signals_pending();
 }
 
 /* ---- report ---- */
@@ -440,20 +438,13 @@ int cmd_quantize(int argc, char **argv)
                      .n_tables = 2};
     struct quantizing q = {.own = &own, .engine = &a};
     struct err e = {0, ""};
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
     buf_init(&q.report);
     int rc = args_parse(&o, command, argc, argv);
     rc = rc < 0 ? resolve(&q, &o) : rc;
     rc = rc < 0 ? args_model(&o, command, &a, 2) : rc;
     if (rc < 0) {
-        args_log(&o, &a, NULL, &q.log);
-        if (q.log.level == LOG_INFO && !opts_source(&o, "log-level")) {
-            q.log.level = LOG_WARNING;
-        }
-        sigprocmask(SIG_BLOCK, &set, NULL);
+        args_quiet_log(&o, &a, &q.log);
+        signals_block();
         json_w_init(&q.json, &q.report);
         json_w_object(&q.json);
         json_w_kstring(&q.json, "scheme", own.scheme);

@@ -451,9 +451,6 @@ static int run_requests(struct batch *b, struct setup *s, const struct args_serv
     if (rc < 0) {
         goto done;
     }
-    const char *const default_names[] = {s->a->model};
-    so.served_model_names = s->a->served_model_names.n ? s->a->served_model_names.v : default_names;
-    so.n_served_model_names = s->a->served_model_names.n ? s->a->served_model_names.n : 1;
     so.no_listener = 1;
     so.disable_access_log = 1;
     so.n_api_keys = 0; /* of VLLM_API_KEY: nobody else can connect */

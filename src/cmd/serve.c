@@ -102,14 +102,37 @@ static int fill_guards(struct server_options *so, const struct args_server *v, s
     return 0;
 }
 
+static int check_parsers(const struct setup *s, const struct args_server *v, struct err *e)
+{
+    int32_t marks[ANSWER_MARKS];
+    if (v->enable_auto_tool_choice && !v->tool_call_parser) {
+        return err_set(e, ERR_INVALID, "--enable-auto-tool-choice requires --tool-call-parser");
+    }
+    answer_mark_ids(s->tokenizer, marks);
+    for (int i = MARK_THINK; v->reasoning_parser && i <= MARK_THINK_END; i++) {
+        if (marks[i] < 0) {
+            return err_set(e, ERR_INVALID,
+                           "--reasoning-parser %s: %s has no token %s, so it is no model that "
+                           "thinks; leave the option out",
+                           v->reasoning_parser, s->a->model, answer_mark_text((enum answer_mark)i));
+        }
+    }
+    return 0;
+}
+
 int serve_options(struct server_options *so, const struct setup *s, const struct args_server *v,
                   struct serve_lists *l, struct err *e)
 {
     server_options_init(so);
-    int rc = fill_guards(so, v, e);
+    int rc = check_parsers(s, v, e);
+    rc = rc < 0 ? rc : fill_guards(so, v, e);
     if (rc < 0) {
         return rc;
     }
+    l->default_name = s->a->model;
+    so->served_model_names =
+        s->a->served_model_names.n ? s->a->served_model_names.v : &l->default_name;
+    so->n_served_model_names = s->a->served_model_names.n ? s->a->served_model_names.n : 1;
     so->api_keys = v->api_keys.v;
     so->n_api_keys = v->api_keys.n;
     so->response_role = v->response_role;
@@ -599,24 +622,6 @@ void serve_set_ready(const struct setup *s, struct server *server)
     buf_fini(&config);
 }
 
-static int check_parsers(const struct setup *s, const struct args_server *v, struct err *e)
-{
-    int32_t marks[ANSWER_MARKS];
-    if (v->enable_auto_tool_choice && !v->tool_call_parser) {
-        return err_set(e, ERR_INVALID, "--enable-auto-tool-choice requires --tool-call-parser");
-    }
-    answer_mark_ids(s->tokenizer, marks);
-    for (int i = MARK_THINK; v->reasoning_parser && i <= MARK_THINK_END; i++) {
-        if (marks[i] < 0) {
-            return err_set(e, ERR_INVALID,
-                           "--reasoning-parser %s: %s has no token %s, so it is no model that "
-                           "thinks; leave the option out",
-                           v->reasoning_parser, s->a->model, answer_mark_text((enum answer_mark)i));
-        }
-    }
-    return 0;
-}
-
 static int run(struct setup *s, const struct opts *o, const struct args_server *v, struct err *e)
 {
     struct serve_lists lists;
@@ -626,14 +631,10 @@ static int run(struct setup *s, const struct opts *o, const struct args_server *
     struct early_stop early = {.log = &s->log};
     arena_init(&lists.arena, 0);
     int rc = setup_check(s, e);
-    rc = rc < 0 ? rc : check_parsers(s, v, e);
     rc = rc < 0 ? rc : serve_options(&so, s, v, &lists, e);
     if (rc < 0) {
         goto done;
     }
-    const char *const default_names[] = {s->a->model};
-    so.served_model_names = s->a->served_model_names.n ? s->a->served_model_names.v : default_names;
-    so.n_served_model_names = s->a->served_model_names.n ? s->a->served_model_names.n : 1;
     log_banner(s, o);
     rc = server_open(&server, &so, e);
     if (rc < 0) {

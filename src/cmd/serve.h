@@ -13,8 +13,8 @@ struct serve_lists {
     struct arena arena;
     const char *origins[SERVE_LIST_MAX], *methods[SERVE_LIST_MAX], *headers[SERVE_LIST_MAX],
         *quiet_paths[SERVE_LIST_MAX];
+    const char *default_name; /* the model's path, where no name was given */
 };
-/* Everything but the served model names. */
 int serve_options(struct server_options *so, const struct setup *s, const struct args_server *v,
                   struct serve_lists *l, struct err *e);
 /* Weights, engine, one token of warm-up, with the log lines of vLLM's start. */

@@ -581,3 +581,33 @@ int chat_encode(const struct chat_template *c, const struct json *messages,
     buf_fini(&marks);
     return r;
 }
+
+int chat_encode_user(const struct chat_template *c, const char *system, const char *user,
+                     size_t user_bytes, struct token_ids *out, struct buf *text, struct err *e)
+{
+    struct chat_render_options o = {.add_generation_prompt = 1};
+    struct json *messages = NULL;
+    struct json_writer w;
+    struct buf b;
+    buf_init(&b);
+    json_w_init(&w, &b);
+    json_w_array(&w);
+    if (system) {
+        json_w_object(&w);
+        json_w_kstring(&w, "role", "system");
+        json_w_kstring(&w, "content", system);
+        json_w_object_end(&w);
+    }
+    json_w_object(&w);
+    json_w_kstring(&w, "role", "user");
+    json_w_key(&w, "content");
+    json_w_stringn(&w, user, user_bytes);
+    json_w_object_end(&w);
+    json_w_array_end(&w);
+    int rc = b.failed ? err_set(e, ERR_NOMEM, "out of memory")
+                      : json_parse(&messages, b.data, b.len, JSON_DEPTH_DEFAULT, e);
+    rc = rc < 0 ? rc : chat_encode(c, messages, &o, out, text, e);
+    json_free(messages);
+    buf_fini(&b);
+    return rc;
+}

@@ -44,4 +44,9 @@ int chat_encode(const struct chat_template *c, const struct json *messages,
                 const struct chat_render_options *o, struct token_ids *out, struct buf *text,
                 struct err *e);
 
+/* The prompt of a user's message, after a system message if there is one (system NULL: none), that
+ * an answer is to follow. text may be NULL. */
+int chat_encode_user(const struct chat_template *c, const char *system, const char *user,
+                     size_t user_bytes, struct token_ids *out, struct buf *text, struct err *e);
+
 #endif

@@ -240,3 +240,12 @@ def test_an_empty_batch_is_complete(tmp_path):
     src = write(tmp_path / "in.jsonl", [b"", b"   "])
     r = run(src, tmp_path / "o")
     assert r.returncode == 0 and (tmp_path / "o").read_bytes() == b""
+
+
+def test_options_of_parsers_are_checked_as_by_serve(tmp_path):
+    src = write(tmp_path / "in", [request(1)])
+    for args, message in ((["--enable-auto-tool-choice"], b"requires --tool-call-parser"),
+                          (["--reasoning-parser", "ernie45"], b"has no token <think>")):
+        r = run(src, tmp_path / "out", *args)
+        assert r.returncode == 1 and message in r.stderr, r.stderr
+        assert not (tmp_path / "out").exists() or rows(tmp_path / "out") == []

@@ -102,6 +102,12 @@ def test_a_server_without_its_directory_here_gives_token_ids_itself(server, tmp_
     assert doc["tokenizer_id"].endswith("/tokenize") and doc["input_lens"] == [16] * 3
 
 
+def test_the_servers_address_may_end_in_v1(server, tmp_path):
+    r = run("bench", "serve", "--base-url", f"http://127.0.0.1:{server.port}/v1/", "--num-prompts", 1, "--random-input-len", 4,
+            "--random-output-len", 1, "--disable-tqdm")
+    assert r.returncode == 0, r.stderr
+
+
 @pytest.mark.parametrize("name, text, message", [
     ("custom", '{"prompt": 5}\n', "line 1: expected the field \"prompt\" to be a text"),
     ("timed_trace", '{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [1]}\n', "line 1: expected timestamp"),

@@ -9,7 +9,6 @@
 #define CALL(args) "<tool_call>\n{\"name\": \"f\", \"arguments\": " args "}\n</tool_call>"
 
 static struct api_rig rig;
-static struct token_ids script;
 static int limit; /* num_predict */
 
 static int open_group(void **state)
@@ -32,19 +31,13 @@ static int close_group(void **state)
 {
     (void)state;
     rig_close(&rig);
-    token_ids_fini(&script);
     return 0;
 }
 
 static void say(const char *text)
 {
-    struct err e = {0};
-    rig_quiet(&rig);
-    script.n = 0;
-    assert_int_equal(tokenizer_encode(rig.tokenizer, text, strlen(text), 0, &script, &e), 0);
+    rig_say(&rig, text);
     limit = 0;
-    rig.fake.script = script.ids;
-    rig.fake.n_script = (int)script.n;
 }
 
 struct said {
@@ -162,7 +155,7 @@ static void every_token_is_in_the_context_also_when_text_waits(void **state)
     say("first\n</think>\n\n<response>\nthen\n</response>\n");
     for (int stream = 0; stream < 2; stream++) {
         ask("/api/generate", "\"think\":true", stream, &t);
-        assert_int_equal(t.eval_count, (int)script.n + 1); /* and the end */
+        assert_int_equal(t.eval_count, (int)rig.script.n + 1); /* and the end */
         struct json *body = NULL;
         const char *prompt = "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],"
                              "\"enable_thinking\":true}";

@@ -12,7 +12,6 @@
 #define THINK "\"enable_thinking\":true"
 
 static struct api_rig rig;
-static struct token_ids script;
 
 static int open_group(void **state)
 {
@@ -32,20 +31,12 @@ static int close_group(void **state)
 {
     (void)state;
     rig_close(&rig);
-    token_ids_fini(&script);
     return 0;
 }
 
-/* From now on the model says this. Returns its tokens. */
 static int say(const char *text)
 {
-    struct err e = {0};
-    rig_quiet(&rig);
-    script.n = 0;
-    assert_int_equal(tokenizer_encode(rig.tokenizer, text, strlen(text), 0, &script, &e), 0);
-    rig.fake.script = script.ids;
-    rig.fake.n_script = (int)script.n;
-    return (int)script.n;
+    return rig_say(&rig, text);
 }
 
 static int post(const char *fields)

@@ -28,8 +28,9 @@ struct api_rig {
     struct engine_options eo;
     struct server_options so;
     int port;
-    const char *template; /* NULL: the model's */
-    struct buf b;         /* the last answer */
+    const char *template;    /* NULL: the model's */
+    struct buf b;            /* the last answer */
+    struct token_ids script; /* what the model is to say */
 };
 
 static const char *const rig_names[] = {"org/poet-1", "alias"};
@@ -100,6 +101,23 @@ static inline void rig_quiet(struct api_rig *r)
     }
 }
 
+/* From now on the model says this, whatever it is asked. Returns its tokens. */
+static inline int rig_say(struct api_rig *r, const char *text)
+{
+    struct err e = {0};
+    struct buf b;
+    buf_init(&b);
+    rig_quiet(r);
+    r->script.n = 0;
+    assert_int_equal(tokenizer_encode(r->tokenizer, text, strlen(text), 0, &r->script, &e), 0);
+    tokenizer_decode(r->tokenizer, r->script.ids, r->script.n, 0, &b);
+    assert_string_equal(b.data ? b.data : "", text);
+    buf_fini(&b);
+    r->fake.script = r->script.ids;
+    r->fake.n_script = (int)r->script.n;
+    return (int)r->script.n;
+}
+
 static inline void rig_close(struct api_rig *r)
 {
     server_stop(r->server);
@@ -109,6 +127,7 @@ static inline void rig_close(struct api_rig *r)
     if (r->engine) {
         fake_fini(&r->fake);
     }
+    token_ids_fini(&r->script);
     chat_template_close(r->chat);
     tokenizer_close(r->tokenizer);
     buf_fini(&r->b);

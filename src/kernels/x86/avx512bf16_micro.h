@@ -9,6 +9,7 @@
 #define TERN_KERNELS_X86_AVX512BF16_MICRO_H
 
 #include "kernels/fused.h"
+#include "kernels/x86/x86.h"
 #include <immintrin.h>
 
 #define MICRO_ROWS 6
@@ -55,23 +56,6 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     c00 = c01 = c02 = c03 = c10 = c11 = c12 = c13 = c20 = c21 = c22 = c23 = _mm512_setzero_ps();
     c30 = c31 = c32 = c33 = c40 = c41 = c42 = c43 = c50 = c51 = c52 = c53 = _mm512_setzero_ps();
 
-#define EACH_ROW(DO)                                                                               \
-    DO(0, c00, c01, c02, c03, a0)                                                                  \
-    if (n_rows > 1) {                                                                              \
-        DO(1, c10, c11, c12, c13, a1)                                                              \
-    }                                                                                              \
-    if (n_rows > 2) {                                                                              \
-        DO(2, c20, c21, c22, c23, a2)                                                              \
-    }                                                                                              \
-    if (n_rows > 3) {                                                                              \
-        DO(3, c30, c31, c32, c33, a3)                                                              \
-    }                                                                                              \
-    if (n_rows > 4) {                                                                              \
-        DO(4, c40, c41, c42, c43, a4)                                                              \
-    }                                                                                              \
-    if (n_rows > 5) {                                                                              \
-        DO(5, c50, c51, c52, c53, a5)                                                              \
-    }
 #define LOAD(row, x0, x1, x2, x3, a)                                                               \
     x0 = _mm512_loadu_ps(c + row * ldc + k0);                                                      \
     x1 = _mm512_loadu_ps(c + row * ldc + k1);                                                      \
@@ -92,7 +76,7 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     }
 
     if (!s->is_first) {
-        EACH_ROW(LOAD)
+        ROWS_6X4(LOAD)
     }
     for (size_t j = 0; j < pairs; j++) {
         const pairs16 w0 = line(b0 + 64 * j), w1 = line(b1 + 64 * j);
@@ -106,10 +90,9 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
             _mm_prefetch(p2 + ahead, _MM_HINT_T0);
             _mm_prefetch(p3 + ahead, _MM_HINT_T0);
         }
-        EACH_ROW(STEP)
+        ROWS_6X4(STEP)
     }
-    EACH_ROW(STORE)
-#undef EACH_ROW
+    ROWS_6X4(STORE)
 #undef LOAD
 #undef STORE
 #undef STEP

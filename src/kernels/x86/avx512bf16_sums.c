@@ -110,23 +110,6 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     __m512i c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
     __m512i c30, c31, c32, c33, c40, c41, c42, c43, c50, c51, c52, c53;
 
-#define EACH_ROW(DO)                                                                               \
-    DO(0, c00, c01, c02, c03, a0)                                                                  \
-    if (n_rows > 1) {                                                                              \
-        DO(1, c10, c11, c12, c13, a1)                                                              \
-    }                                                                                              \
-    if (n_rows > 2) {                                                                              \
-        DO(2, c20, c21, c22, c23, a2)                                                              \
-    }                                                                                              \
-    if (n_rows > 3) {                                                                              \
-        DO(3, c30, c31, c32, c33, a3)                                                              \
-    }                                                                                              \
-    if (n_rows > 4) {                                                                              \
-        DO(4, c40, c41, c42, c43, a4)                                                              \
-    }                                                                                              \
-    if (n_rows > 5) {                                                                              \
-        DO(5, c50, c51, c52, c53, a5)                                                              \
-    }
 #define START(row_, x0, x1, x2, x3, a)                                                             \
     {                                                                                              \
         const int32_t n_ = int_at(sums + row_ * lda + 4 * (size_t)group);                          \
@@ -186,9 +169,9 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
                 z2 = lanes_quant_zero(&q, (int)s->tile[2], group);
                 z3 = lanes_quant_zero(&q, (int)s->tile[3], group);
             }
-            EACH_ROW(START)
+            ROWS_6X4(START)
         } else {
-            EACH_ROW(LOAD)
+            ROWS_6X4(LOAD)
         }
         for (int end = line + n; line < end; line++) {
             const size_t j = (size_t)line, ahead = step * j & ~(size_t)63;
@@ -204,32 +187,31 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
                 _mm_prefetch(p3 + ahead, _MM_HINT_T0);
             }
             if (f == WEIGHT_I8) {
-                EACH_ROW(STEP)
+                ROWS_6X4(STEP)
                 continue;
             }
             w0 = _mm512_and_si512(w0, low);
             w1 = _mm512_and_si512(w1, low);
             w2 = _mm512_and_si512(w2, low);
             w3 = _mm512_and_si512(w3, low);
-            EACH_ROW(STEP)
+            ROWS_6X4(STEP)
             at += 4;
             w0 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b0 + 64 * j), 4), low);
             w1 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b1 + 64 * j), 4), low);
             w2 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b2 + 64 * j), 4), low);
             w3 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b3 + 64 * j), 4), low);
-            EACH_ROW(STEP)
+            ROWS_6X4(STEP)
         }
         if (is_last) {
             const v16 s0 = scale_at(places + t0, group, type);
             const v16 s1 = scale_at(places + t1, group, type);
             const v16 s2 = scale_at(places + t2, group, type);
             const v16 s3 = scale_at(places + t3, group, type);
-            EACH_ROW(SCALE)
+            ROWS_6X4(SCALE)
         } else {
-            EACH_ROW(STORE)
+            ROWS_6X4(STORE)
         }
     }
-#undef EACH_ROW
 #undef START
 #undef LOAD
 #undef STORE

@@ -128,4 +128,25 @@ void avx512bf16_chains(float *c, size_t ldc, const void *a, size_t lda, const st
                        int m, int tile, int n_tiles, const void *next);
 void avx512bf16_attn_part(const struct attn_part *p);
 
+/* DO(row, its four accumulators, its inputs) for rows 0 .. n_rows-1 of at most six: the names of
+ * the micro kernels, whose accumulators must be variables and no array (gcc keeps arrays in
+ * memory). */
+#define ROWS_6X4(DO)                                                                               \
+    DO(0, c00, c01, c02, c03, a0)                                                                  \
+    if (n_rows > 1) {                                                                              \
+        DO(1, c10, c11, c12, c13, a1)                                                              \
+    }                                                                                              \
+    if (n_rows > 2) {                                                                              \
+        DO(2, c20, c21, c22, c23, a2)                                                              \
+    }                                                                                              \
+    if (n_rows > 3) {                                                                              \
+        DO(3, c30, c31, c32, c33, a3)                                                              \
+    }                                                                                              \
+    if (n_rows > 4) {                                                                              \
+        DO(4, c40, c41, c42, c43, a4)                                                              \
+    }                                                                                              \
+    if (n_rows > 5) {                                                                              \
+        DO(5, c50, c51, c52, c53, a5)                                                              \
+    }
+
 #endif
