@@ -99,11 +99,6 @@ static const struct option *find_option(const char *name)
     return NULL;
 }
 
-static int is_number(const struct json *v)
-{
-    return json_type(v) == JSON_INT || json_type(v) == JSON_DOUBLE;
-}
-
 /* Ollama looks at the last repeat_last_n tokens, we at all: 0 turns the penalty off, -1 is all. */
 static int put_penalty(const struct server *s, const struct json *o, struct json_writer *w,
                        struct api_error *e)
@@ -112,7 +107,7 @@ static int put_penalty(const struct server *s, const struct json *o, struct json
     const struct server_generation_defaults *d = &s->o.generation;
     int acts = json_type(penalty) == JSON_NULL
                    ? d->has_repetition_penalty && d->repetition_penalty != 1.0
-                   : !is_number(penalty) || json_double(penalty) != 1.0;
+                   : !json_is_number(penalty) || json_double(penalty) != 1.0;
     if (json_type(n) != JSON_NULL && json_type(n) != JSON_INT) {
         return api_fail_field(e, "options.repeat_last_n", "int_type", n,
                               "Input should be a valid integer");
@@ -150,7 +145,7 @@ static int put_options(const struct server *s, const struct json *o, struct json
         }
         double number = json_type(value) == JSON_BOOL ? json_bool(value) : json_double(value);
         if (known->kind == OPTION_OFF && json_type(value) != JSON_NULL &&
-            ((!is_number(value) && json_type(value) != JSON_BOOL) || number != known->off)) {
+            ((!json_is_number(value) && json_type(value) != JSON_BOOL) || number != known->off)) {
             return api_fail_param(e, param, value, "%s is not supported", key);
         }
         if (known->kind == OPTION_NAMED) {

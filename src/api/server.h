@@ -4,14 +4,15 @@
  *
  * Life of a server, as a command drives it:
  *
- *     server_block_signals();             // first thing, before any thread exists
- *     model_open(…);                      // everything that headers and sizes can show
- *     server_open(&s, &options, &e);      // binds and listens: /health says 503, work is refused
- * with 503 model_load(…); engine_open(…); server_set_ready(s, &model);        // logs the routes
- * and "Application startup complete.", answers from now on rc = server_wait(s);                //
- * until SIGTERM/SIGINT or server_stop; drains for shutdown_timeout_s engine_close(…); // no request
- * is outstanding any more server_close(s);                    // last: it owns the queue that the
- * engine's events went to
+ *     server_block_signals();          // first thing, before any thread exists
+ *     model_open(…);                   // everything that headers and sizes can show
+ *     server_open(&s, &options, &e);   // binds and listens: /health says 503, work is refused with 503
+ *     model_load(…); engine_open(…);
+ *     server_set_ready(s, &model);     // logs the routes and "Application startup complete.", answers
+ *     rc = server_wait(s);             // until SIGTERM/SIGINT or server_stop; drains for
+ *                                      // shutdown_timeout_s
+ *     engine_close(…);                 // no request is outstanding
+ *     server_close(s);                 // last: it owns the queue that the engine's events went to
  *
  * All functions may be called from any one thread; server_stop and server_set_ready from any thread
  * at any time. */

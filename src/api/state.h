@@ -16,9 +16,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define WORKER_BODY_BYTES                                                                          \
-    (16 * 1024) /* longer bodies are parsed and tokenized off the net loop                         \
-                 */
+/* Longer bodies are parsed and tokenized off the net loop. */
+#define WORKER_BODY_BYTES (16 * 1024)
 
 struct event_base;
 struct event;

@@ -32,7 +32,8 @@ void json_free(struct json *document);
 enum json_type json_type(const struct json *v); /* NULL pointer counts as JSON_NULL */
 int json_bool(const struct json *v);            /* value of a JSON_BOOL */
 int64_t json_int(const struct json *v);         /* value of a JSON_INT (range-checked at parse) */
-double json_double(const struct json *v);       /* JSON_INT or JSON_DOUBLE */
+int json_is_number(const struct json *v);       /* JSON_INT or JSON_DOUBLE */
+double json_double(const struct json *v);       /* of a number */
 const char *json_string(const struct json *v,
                         size_t *n_bytes); /* borrowed, NUL-terminated, may hold NULs */
 size_t json_length(const struct json *v); /* members of an array or object */

@@ -5,9 +5,9 @@
  *
  * Rules (those of vLLM's command line):
  *  - `-` and `_` are the same in a name: --max_model_len is --max-model-len; `--x v` and `--x=v`
- * are the same.
+ *    are the same.
  *  - A boolean is --x or --no-x (also --x=true); a list takes all following words up to the next
- * flag.
+ *    flag.
  *  - Sizes: k m g t are powers of 1000 (25.6k is fine), K M G T and KiB MiB GiB TiB powers of 1024.
  *  - JSON options take an object, or pieces: --x.key value.
  *  - `--config FILE` reads flat YAML (`key: value`, lists as [a, b] or "- a" lines).
@@ -15,8 +15,9 @@
  *  - A flag nobody knows is ERR_INVALID with the nearest name as a hint; callers exit with 2.
  *
  * A value is written to the row's place in the caller's struct:
- *    OPT_BOOL int   OPT_INT, OPT_SIZE int64_t   OPT_DOUBLE double   OPT_STRING, OPT_JSON const char
- * * OPT_LIST, OPT_APPEND struct opt_list Strings live as long as the struct opts. */
+ *    OPT_BOOL int                    OPT_INT, OPT_SIZE int64_t       OPT_DOUBLE double
+ *    OPT_STRING, OPT_JSON const char *                               OPT_LIST, OPT_APPEND struct opt_list
+ * Strings live as long as the struct opts. */
 #ifndef TERN_BASE_OPT_H
 #define TERN_BASE_OPT_H
 

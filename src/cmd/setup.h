@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From options to a running engine, in two halves that every command shares:
  *
- *   setup_check  level, limits, model files, tokenizer, template, sampling defaults, memory plan:
- * everything that can be refused without reading a weight, so that `serve` does it before it binds
- * its port; setup_start  compute threads, packed weights, engine.
+ *   setup_check               level, limits, model files, tokenizer, template, sampling defaults,
+ *                             memory plan: everything that can be refused without reading a
+ *                             weight, so that `serve` does it before it binds its port
+ *   setup_load, setup_engine  compute threads, packed weights, engine
  *
  * Memory plan: weights + activations + process + KV cache must fit into what the container may
  * still use. The KV cache is what --num-gpu-blocks-override, --kv-cache-memory-bytes or
- * VLLM_CPU_KVCACHE_SPACE say, else the share
- * --gpu-memory-utilization of the limit less the rest, but never more than max_num_seqs requests of
- * full length could use: an idle server should not claim a machine. */
+ * VLLM_CPU_KVCACHE_SPACE say, else the share --gpu-memory-utilization of the limit less the rest,
+ * but never more than max_num_seqs requests of full length could use: an idle server should not
+ * claim a machine. */
 #ifndef TERN_CMD_SETUP_H
 #define TERN_CMD_SETUP_H
 

@@ -81,8 +81,7 @@ int sampling_params_check(const struct sampling_params *p, int vocab_size, int m
 struct engine_request {
     struct mq_node node;
     struct arena arena;
-    uint64_t
-        id; /* unique in its engine, never 0. Left 0, engine_submit sets it; whoever will abort
+    uint64_t id; /* unique in its engine, never 0. Left 0, engine_submit sets it; whoever will abort
              * takes it from engine_new_id first: after a submit the request isn't his to read */
     const int32_t *prompt;
     int n_prompt;
@@ -147,13 +146,12 @@ struct engine_options {
     int enable_prefix_caching, enable_chunked_prefill;
     int policy_priority; /* 0 fcfs, 1 priority */
     int eager;
-    int64_t seed; /* for requests without one */
-    uint64_t
-        kv_cache_bytes;    /* KV store size; at least one request of max_model_len must fit, else
+    int64_t seed;            /* for requests without one */
+    uint64_t kv_cache_bytes; /* KV store size; at least one request of max_model_len must fit, else
                             * ERR_INVALID "to serve one request of max length …" with the numbers */
-    int n_blocks_override; /* --num-gpu-blocks-override, 0: from bytes */
-    int eos_id;            /* primary EOS, -1 none */
-    int permute_blocks;    /* tests: hand out physical blocks in a shuffled order */
+    int n_blocks_override;   /* --num-gpu-blocks-override, 0: from bytes */
+    int eos_id;              /* primary EOS, -1 none */
+    int permute_blocks;      /* tests: hand out physical blocks in a shuffled order */
     const struct log *log;
 };
 

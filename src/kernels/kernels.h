@@ -5,17 +5,17 @@
  * bit for bit (tests/kernels/kcheck.c compares), for every M, tile range and thread count:
  *
  *  - Floating-point mode: round to nearest even, denormal inputs and results are zero
- * (cpu_set_numeric_mode; the reference flushes explicitly, so that it needs no mode). No
- * contraction other than the fma written.
+ *    (cpu_set_numeric_mode; the reference flushes explicitly, so that it needs no mode). No
+ *    contraction other than the fma written.
  *  - GEMM: each output is ONE fp32 chain from +0 over ascending pairs of K:
  *        acc = fma(a[2j], w[2j], fma(a[2j+1], w[2j+1], acc))
  *    which is what VDPBF16PS computes. K is even. A K block stores and reloads the chain, never
- * sums blocks.
- *  - Sums over a row (norm, softmax): 16 lanes, lane i sums elements i, i+16, … ascending (norm:
- * acc = fma(x, x, acc); softmax: acc += p), then lanes are folded 8, 4, 2, 1: lane[i] += lane[i +
- * half].
+ *    sums blocks.
+ *  - Sums over a row (norm, softmax): 16 lanes, lane i sums elements i, i+16, … ascending
+ *    (norm: acc = fma(x, x, acc); softmax: acc += p), then lanes are folded 8, 4, 2, 1:
+ *    lane[i] += lane[i + half].
  *  - exp: kernel_exp of ref/math.h, elementwise; exp(0) == 1, exp(-inf) == 0. 1/sqrt is an IEEE
- * division and sqrt.
+ *    division and sqrt.
  *  - To bf16: round to nearest even; NaN stays (quiet) NaN.
  *
  * Activations are bf16 (ACT_BF16) or fp32 (ACT_F32). In fp32 nothing below is rounded to bf16; the
@@ -25,25 +25,30 @@
  *   tile t holds rows 16t .. 16t+15; inside, pair j of K is one group of 16 x 2 elements:
  *   element (row n, k) is at  ((n/16) * (k_total/2) + k/2) * 32 + (n%16) * 2 + k%2
  *   Missing rows of the last tile are zeros. WEIGHT_BF16 has 2-byte elements (a pair-group is one
- * 64-byte line), WEIGHT_F32 4-byte ones. Base addresses are 64-byte aligned.
+ *   64-byte line), WEIGHT_F32 4-byte ones. Base addresses are 64-byte aligned.
  *
  * Quantized weights and activations: the second comment below.
  *
  * KV tile (one block of 16 positions, one KV head), element type = activation type, 64-byte
- * aligned: K: element (position p, dim d) at (d/2) * 32 + p * 2 + d%2          [head_dim/2][16][2]
- *   V: element (position p, dim d) at (p/2) * head_dim * 2 + d * 2 + p%2 [8][head_dim][2], after K
+ * aligned:
+ *   K: element (position p, dim d) at (d/2) * 32 + p * 2 + d%2                [head_dim/2][16][2]
+ *   V: element (position p, dim d) at (p/2) * head_dim * 2 + d * 2 + p%2      [8][head_dim][2], after K
  *   so a tile has 2 * 16 * head_dim elements.
  *
  * Attention of one query row (one head) over positions 0..pos: positions are cut in partitions of
- * ATTN_PARTITION, aligned to absolute positions. Inside a partition, with s_j = chain(q, k_j) *
- * scale (chain as in GEMM over head_dim): m = max s_j (j visible);  p_j = exp(s_j - m);  l =
- * 16-lane sum of p_j (lane = j % 16, unrounded p_j) acc[d] = chain over ascending pairs of
- * positions of (round(p_j), v_j[d])     (round: to activation type) positions that are not visible
- * have p_j = 0 and v_j = 0 by selection (their memory may hold NaN). Then acc[d] += +0.0f (so that
- * a zero has one sign). Partitions are merged in ascending order: M' = max(M, m); a = exp(M - M');
- * b = exp(m - M'); L = fma(l, b, L * a); A[d] = fma(acc[d], b, A[d] * a) starting from the first
- * partition's (m, l, acc) itself; a later one with m = -inf (nothing visible) is passed over.
- * Result: round(A[d] / L).
+ * ATTN_PARTITION, aligned to absolute positions. Inside a partition, with
+ * s_j = chain(q, k_j) * scale (chain as in GEMM over head_dim):
+ *   m      = max s_j (j visible)
+ *   p_j    = exp(s_j - m)
+ *   l      = 16-lane sum of p_j (lane = j % 16, unrounded p_j)
+ *   acc[d] = chain over ascending pairs of positions of (round(p_j), v_j[d])
+ *            (round: to activation type)
+ * Positions that are not visible have p_j = 0 and v_j = 0 by selection (their memory may hold NaN).
+ * Then acc[d] += +0.0f (so that a zero has one sign). Partitions are merged in ascending order:
+ *   M' = max(M, m);  a = exp(M - M');  b = exp(m - M');  L = fma(l, b, L * a);
+ *   A[d] = fma(acc[d], b, A[d] * a)
+ * starting from the first partition's (m, l, acc) itself; a later one with m = -inf (nothing
+ * visible) is passed over. Result: round(A[d] / L).
  */
 #ifndef TERN_KERNELS_KERNELS_H
 #define TERN_KERNELS_KERNELS_H

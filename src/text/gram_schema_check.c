@@ -13,11 +13,6 @@
 
 static int check(struct schema *c, const struct json *schema, const struct json *v, int depth);
 
-static int is_number(const struct json *v)
-{
-    return json_type(v) == JSON_INT || json_type(v) == JSON_DOUBLE;
-}
-
 static int and_(int a, int b)
 {
     return a == 0 || b == 0 ? 0 : a < 0 || b < 0 ? UNKNOWN : 1;
@@ -84,7 +79,7 @@ static int matches(struct schema *c, const char *re, int whole, const struct jso
 static double number(const struct json *schema, const char *key, double absent)
 {
     const struct json *v = json_get(schema, key);
-    return is_number(v) ? json_double(v) : absent;
+    return json_is_number(v) ? json_double(v) : absent;
 }
 
 /* exclusiveMinimum and exclusiveMaximum of draft 4 make the bound beside them exclusive. */
@@ -294,7 +289,7 @@ static int check(struct schema *c, const struct json *schema, const struct json 
     if (ok == 0) {
         return 0;
     }
-    ok = and_(ok, is_number(v)                  ? check_number(schema, v)
+    ok = and_(ok, json_is_number(v)             ? check_number(schema, v)
                   : json_type(v) == JSON_STRING ? check_string(c, schema, v)
                   : json_type(v) == JSON_ARRAY  ? check_array(c, schema, v, depth + 1)
                   : json_type(v) == JSON_OBJECT ? check_object(c, schema, v, depth + 1)

@@ -179,15 +179,10 @@ int gram_schema_shared_rule(struct schema *c, const struct view *v)
 
 /* ---- values ---- */
 
-static int is_number(const struct json *v)
-{
-    return json_type(v) == JSON_INT || json_type(v) == JSON_DOUBLE;
-}
-
 int gram_schema_equal(const struct json *a, const struct json *b, int depth)
 {
     enum json_type ta = json_type(a), tb = json_type(b);
-    if (is_number(a) && is_number(b)) {
+    if (json_is_number(a) && json_is_number(b)) {
         return ta == JSON_INT && tb == JSON_INT ? json_int(a) == json_int(b)
                                                 : json_double(a) == json_double(b);
     }
@@ -297,7 +292,7 @@ int gram_schema_count(struct schema *c, const struct view *v, const char *keywor
         if (value == NULL) {
             continue;
         }
-        double d = is_number(value) ? json_double(value) : -1;
+        double d = json_is_number(value) ? json_double(value) : -1;
         if (!(d >= 0) || d != (double)(int64_t)d) {
             gram_fail(c->g, ERR_INVALID, "JSON schema: %s must be a whole number, 0 or more",
                       keyword);

@@ -237,6 +237,16 @@ struct jval jtuple2(struct jinja_run *r, struct jval a, struct jval b);
 
 const char *jtype(struct jval v); /* Python's type name */
 int jtruth(struct jval v);
+static inline int jis_number(struct jval v)
+{
+    return v.kind == J_BOOL || v.kind == J_INT || v.kind == J_FLOAT;
+}
+
+static inline double jdouble(struct jval v)
+{
+    return v.kind == J_FLOAT ? v.u.f : (double)v.u.i;
+}
+
 int jequal(struct jinja_run *r, struct jval a, struct jval b, int *out);
 int jless(struct jinja_run *r, struct jval a, struct jval b, const char *op, int *out);
 int jstring(struct jinja_run *r, struct jval v, struct jval *out); /* str(v) */
@@ -252,11 +262,16 @@ int jlength(struct jinja_run *r, struct jval v, int64_t *out);
 int jundefined_error(struct jinja_run *r, struct jval v);  /* raises what using it raises */
 size_t jchar_offset(const struct jstr *s, size_t n_chars); /* byte offset of a character */
 
-/* ---- attributes, calls, operators (jinja_eval.c) ---- */
+/* ---- attributes, items, operators (jinja_op.c) ---- */
 
 int jgetattr(struct jinja_run *r, struct jval v, const char *name, struct jval *out);
 int jcontains(struct jinja_run *r, struct jval item, struct jval in, int *out);
 int jgetitem(struct jinja_run *r, struct jval v, struct jval key, struct jval *out);
+/* part: start, stop, step, each None for its default. */
+int jslice(struct jinja_run *r, struct jval v, const struct jval part[3], struct jval *out);
+int jbinary(struct jinja_run *r, enum jop op, struct jval a, struct jval b, struct jval *out);
+int jcompare(struct jinja_run *r, enum jop op, struct jval a, struct jval b, int *out);
+int jsign(struct jinja_run *r, int minus, struct jval v, struct jval *out); /* -v or +v */
 
 struct jargs {
     struct jval *v;

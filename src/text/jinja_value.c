@@ -414,16 +414,6 @@ int jtruth(struct jval v)
     }
 }
 
-static int is_number(struct jval v)
-{
-    return v.kind == J_BOOL || v.kind == J_INT || v.kind == J_FLOAT;
-}
-
-static double as_double(struct jval v)
-{
-    return v.kind == J_FLOAT ? v.u.f : (double)v.u.i;
-}
-
 static int deeper(struct jinja_run *r)
 {
     return ++r->depth > JINJA_EVAL_DEPTH_MAX ? jfail(r, "a value is nested too deeply") : 0;
@@ -458,9 +448,8 @@ int jequal(struct jinja_run *r, struct jval a, struct jval b, int *out)
     if (jwork(r, JINJA_COMPARE_BYTES)) {
         return ERR_INVALID;
     }
-    if (is_number(a) && is_number(b)) {
-        *out =
-            a.kind != J_FLOAT && b.kind != J_FLOAT ? a.u.i == b.u.i : as_double(a) == as_double(b);
+    if (jis_number(a) && jis_number(b)) {
+        *out = a.kind != J_FLOAT && b.kind != J_FLOAT ? a.u.i == b.u.i : jdouble(a) == jdouble(b);
         return 0;
     }
     if (a.kind != b.kind) {
@@ -489,8 +478,8 @@ int jless(struct jinja_run *r, struct jval a, struct jval b, const char *op, int
     if (jwork(r, JINJA_COMPARE_BYTES)) {
         return ERR_INVALID;
     }
-    if (is_number(a) && is_number(b)) {
-        *out = a.kind != J_FLOAT && b.kind != J_FLOAT ? a.u.i < b.u.i : as_double(a) < as_double(b);
+    if (jis_number(a) && jis_number(b)) {
+        *out = a.kind != J_FLOAT && b.kind != J_FLOAT ? a.u.i < b.u.i : jdouble(a) < jdouble(b);
         return 0;
     }
     if (a.kind == J_UNDEFINED || b.kind == J_UNDEFINED) {
