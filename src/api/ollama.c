@@ -104,7 +104,7 @@ static int put_penalty(const struct server *s, const struct json *o, struct json
                        struct api_error *e)
 {
     const struct json *penalty = json_get(o, "repeat_penalty"), *n = json_get(o, "repeat_last_n");
-    const struct server_generation_defaults *d = &s->o.generation;
+    const struct sampling_defaults *d = &s->o.generation;
     int acts = json_type(penalty) == JSON_NULL
                    ? d->has_repetition_penalty && d->repetition_penalty != 1.0
                    : !json_is_number(penalty) || json_double(penalty) != 1.0;

@@ -165,7 +165,7 @@ void ollama_ping_handle(struct server *s, struct http_exchange *x)
 /* Sampling defaults in the form of a Modelfile. */
 static void write_parameters(const struct server *s, struct json_writer *w)
 {
-    const struct server_generation_defaults *g = &s->o.generation;
+    const struct sampling_defaults *g = &s->o.generation;
     struct buf b;
     buf_init(&b);
     if (g->has_temperature) {

@@ -342,7 +342,7 @@ static int parse_logprob_ids(struct gen *g, const struct fields *f)
 
 static int parse_sampling(struct gen *g, const struct fields *f)
 {
-    const struct server_generation_defaults *d = &g->server->o.generation;
+    const struct sampling_defaults *d = &g->server->o.generation;
     struct gen_fields *o = &g->f;
     struct sampling_params *p = &o->sp;
     int vocab = g->server->model.vocab_size;

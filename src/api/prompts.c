@@ -132,7 +132,7 @@ int gen_prompt_tokens(const struct gen *g)
 int gen_check_lengths(struct gen *g, struct api_error *e)
 {
     const struct server *s = g->server;
-    const struct server_generation_defaults *d = &s->o.generation;
+    const struct sampling_defaults *d = &s->o.generation;
     int max_len = s->model.max_model_len;
     if (g->f.has_truncate && g->f.truncate > max_len) {
         return api_fail_param(e, "truncate_prompt_tokens",

@@ -273,7 +273,7 @@ void server_set_ready(struct server *s, const struct server_model *m)
     }
     struct err e = {0};
     answer_mark_ids(m->tokenizer, s->mark_ids);
-    if (structured_open(&s->structured, m->tokenizer, m->vocab_size, &e) != 0) {
+    if (grammar_cache_open(&s->structured, m->tokenizer, m->vocab_size, &e) != 0) {
         log_error(s->log, "%s: the server can't become ready", e.text);
         pthread_mutex_unlock(&s->lock);
         return;
@@ -664,7 +664,7 @@ void server_close(struct server *s)
     mq_free(s->events);
     mq_free(s->worked);
     mq_free(s->to_worker);
-    structured_close(s->structured);
+    grammar_cache_close(s->structured);
     buf_fini(&s->models_body);
     response_store_close(s->responses);
     json_free(s->default_kwargs);

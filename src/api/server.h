@@ -27,15 +27,6 @@
 #include "text/tokenizer.h"
 #include <stdint.h>
 
-/* Sampling defaults for fields a client leaves null: generation_config.json with
- * --override-generation-config merged over it, or nothing with --generation-config vllm. */
-struct server_generation_defaults {
-    int has_temperature, has_top_p, has_top_k, has_min_p, has_repetition_penalty,
-        has_max_new_tokens;
-    double temperature, top_p, min_p, repetition_penalty;
-    int top_k, max_new_tokens; /* max_new_tokens caps every request, as vLLM does */
-};
-
 /* Everything borrowed here is copied by server_open. Start from server_options_init. */
 struct server_options {
     const char *host; /* NULL: 0.0.0.0 */
@@ -70,7 +61,7 @@ struct server_options {
     int enable_log_outputs, enable_log_deltas;
     int max_log_len;  /* characters of a prompt or an answer in the log; -1: all */
     int max_logprobs; /* 20; -1: no limit */
-    struct server_generation_defaults generation;
+    struct sampling_defaults generation;
     const char
         *default_chat_template_kwargs; /* JSON object text, or NULL; checked by server_open */
     /* access log */

@@ -23,7 +23,7 @@ struct event_base;
 struct event;
 struct gen;
 struct response_store;
-struct structured;
+struct grammar_cache;
 
 /* A piece of request handling that may run on the worker thread: run touches only the work itself
  * and the server's immutable parts (options, model); done is called on the net thread. */
@@ -72,7 +72,7 @@ struct server {
     int thread_started, worker_started;
 
     struct server_model model;        /* immutable once ready */
-    struct structured *structured;    /* with the model; has its own lock */
+    struct grammar_cache *structured;    /* with the model; has its own lock */
     int32_t mark_ids[ANSWER_MARKS];   /* of reasoning and calls; -1: no token of the model */
     struct response_store *responses; /* NULL: none are kept; has its own lock */
     int ready;

@@ -1,139 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See structured.h. A grammar is identified by its kind, options and text (a schema by its text as
- * received), so that the second request with a schema costs one comparison; so does one that does
- * not compile. */
+/* See structured.h. */
 #include "api/structured.h"
 
-#include "base/clock.h"
-#include "base/hash.h"
-
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define CACHE_SIZE 32
-#define RETRY_NS   30000000000ull /* a text that took too long may have met a busy moment */
-
-struct entry {
-    uint64_t hash, used;
-    char *key;
-    size_t key_bytes;
-    struct grammar *grammar; /* NULL: it does not compile, and error says why */
-    struct err error;
-    uint64_t failed_ns;
-};
-
-struct structured {
-    pthread_mutex_t lock;
-    const struct tokenizer *tokenizer;
-    int vocab_size;
-    struct grammar_vocab *vocab; /* made at the first use */
-    struct entry entries[CACHE_SIZE];
-    uint64_t tick;
-};
-
-int structured_open(struct structured **out, const struct tokenizer *t, int vocab_size,
-                    struct err *e)
-{
-    struct structured *s = calloc(1, sizeof *s);
-    *out = s;
-    if (s == NULL) {
-        return err_set(e, ERR_NOMEM, "out of memory");
-    }
-    pthread_mutex_init(&s->lock, NULL);
-    s->tokenizer = t;
-    s->vocab_size = vocab_size;
-    return 0;
-}
-
-void structured_close(struct structured *s)
-{
-    if (s != NULL) {
-        for (int i = 0; i < CACHE_SIZE; i++) {
-            grammar_unref(s->entries[i].grammar);
-            free(s->entries[i].key);
-        }
-        grammar_vocab_close(s->vocab);
-        pthread_mutex_destroy(&s->lock);
-        free(s);
-    }
-}
-
-static void make_key(enum grammar_kind kind, const char *text, size_t n_bytes,
-                     const struct grammar_options *o, struct buf *key)
-{
-    buf_printf(key, "%d %d %s\n", (int)kind, o->no_whitespace,
-               o->whitespace_regex ? o->whitespace_regex : "");
-    buf_append(key, text, n_bytes);
-}
-
-static int find_or_compile(struct structured *s, enum grammar_kind kind, const char *text,
-                           size_t n_bytes, const struct grammar_options *o, struct buf *key,
-                           struct grammar **out, struct err *e)
-{
-    uint64_t hash = hash64(key->data, key->len, 0);
-    struct entry *oldest = &s->entries[0];
-    for (int i = 0; i < CACHE_SIZE; i++) {
-        struct entry *entry = &s->entries[i];
-        if (entry->key != NULL && entry->hash == hash && entry->key_bytes == key->len &&
-            memcmp(entry->key, key->data, key->len) == 0) {
-            if (entry->grammar == NULL && clock_now_ns() - entry->failed_ns > RETRY_NS) {
-                oldest = entry;
-                break;
-            }
-            if (entry->grammar == NULL) {
-                entry->used = ++s->tick;
-                return err_set(e, entry->error.code, "%s", entry->error.text);
-            }
-            if (grammar_is_spent(entry->grammar)) {
-                oldest = entry; /* compiled again, in its place */
-                break;
-            }
-            entry->used = ++s->tick;
-            *out = grammar_ref(entry->grammar);
-            return 0;
-        }
-        oldest = entry->used < oldest->used ? entry : oldest;
-    }
-    int rc = s->vocab ? 0 : grammar_vocab_open(&s->vocab, s->tokenizer, s->vocab_size, e);
-    if (rc == 0) {
-        rc = grammar_compile(out, kind, text, n_bytes, o, s->vocab, e);
-    }
-    if (rc == ERR_NOMEM) {
-        return rc;
-    }
-    grammar_unref(oldest->grammar);
-    free(oldest->key);
-    oldest->grammar = rc == 0 ? grammar_ref(*out) : NULL;
-    oldest->failed_ns = rc == 0 ? 0 : clock_now_ns();
-    if (rc != 0) {
-        oldest->error = *e;
-    }
-    oldest->hash = hash;
-    oldest->used = ++s->tick;
-    oldest->key_bytes = key->len;
-    oldest->key = buf_detach(key);
-    return rc;
-}
-
-int structured_grammar(struct structured *s, enum grammar_kind kind, const char *text,
-                       size_t n_bytes, const struct grammar_options *o, struct grammar **out,
-                       struct err *e)
-{
-    struct buf key;
-    *out = NULL;
-    buf_init(&key);
-    make_key(kind, text, n_bytes, o, &key);
-    if (key.failed) {
-        buf_fini(&key);
-        return err_set(e, ERR_NOMEM, "out of memory");
-    }
-    pthread_mutex_lock(&s->lock);
-    int rc = find_or_compile(s, kind, text, n_bytes, o, &key, out, e);
-    pthread_mutex_unlock(&s->lock);
-    buf_fini(&key);
-    return rc;
-}
 
 /* ---- fields ---- */
 
@@ -246,7 +116,7 @@ static int read_guided(const struct fields *f, struct wanted *w)
     return 0;
 }
 
-static int compile(struct structured *s, const struct fields *f, const struct wanted *w,
+static int compile(struct grammar_cache *c, const struct fields *f, const struct wanted *w,
                    struct grammar **out)
 {
     struct buf text;
@@ -265,8 +135,8 @@ static int compile(struct structured *s, const struct fields *f, const struct wa
         json_dump(w->value, &text);
     }
     rc = text.failed ? err_set(&err, ERR_NOMEM, "out of memory")
-                     : structured_grammar(s, w->kind, text.data ? text.data : "", text.len, &w->o,
-                                          out, &err);
+                     : grammar_cache_get(c, w->kind, text.data ? text.data : "", text.len, &w->o,
+                                         out, &err);
     buf_fini(&text);
     if (rc == 0) {
         return 1;
@@ -275,7 +145,7 @@ static int compile(struct structured *s, const struct fields *f, const struct wa
                            : api_fail(f->e, 400, TYPE_BAD, w->param, "%s", err.text);
 }
 
-int structured_parse(struct structured *s, const struct fields *f, struct grammar **out)
+int structured_parse(struct grammar_cache *c, const struct fields *f, struct grammar **out)
 {
     struct wanted w = {0};
     *out = NULL;
@@ -283,5 +153,5 @@ int structured_parse(struct structured *s, const struct fields *f, struct gramma
         read_guided(f, &w) < 0) {
         return -1;
     }
-    return w.given ? compile(s, f, &w, out) : 0;
+    return w.given ? compile(c, f, &w, out) : 0;
 }

@@ -300,7 +300,7 @@ static int write_list(struct json_writer *w, const struct tool_plan *p)
 }
 
 /* Finds the tool at fault: the whole was refused, so one of its parts is. */
-static int blame(struct structured *s, const struct tool_plan *p, const struct err *whole,
+static int blame(struct grammar_cache *s, const struct tool_plan *p, const struct err *whole,
                  struct api_error *e)
 {
     size_t n = json_length(p->tools);
@@ -315,7 +315,7 @@ static int blame(struct structured *s, const struct tool_plan *p, const struct e
         json_w_init(&w, &b);
         int rc = write_parameters(&w, tools_function(p->tools, i), "");
         if (rc == 0 && !b.failed) {
-            rc = structured_grammar(s, GRAMMAR_JSON_SCHEMA, b.data, b.len, &o, &g, &err);
+            rc = grammar_cache_get(s, GRAMMAR_JSON_SCHEMA, b.data, b.len, &o, &g, &err);
         } else {
             err_set(&err, ERR_TOO_LARGE, "the schema is nested deeper than %d levels",
                     MAX_SCHEMA_LEVELS);
@@ -333,7 +333,7 @@ static int blame(struct structured *s, const struct tool_plan *p, const struct e
     return api_fail(e, 400, TYPE_BAD, "tools", "%s", whole->text);
 }
 
-int tools_grammar(struct structured *s, const struct tool_plan *p, struct grammar **out,
+int tools_grammar(struct grammar_cache *s, const struct tool_plan *p, struct grammar **out,
                   struct api_error *e)
 {
     struct buf b;
@@ -349,7 +349,7 @@ int tools_grammar(struct structured *s, const struct tool_plan *p, struct gramma
     if (rc == 0 && b.failed) {
         rc = err_set(&err, ERR_NOMEM, "out of memory");
     } else if (rc == 0) {
-        rc = structured_grammar(s, GRAMMAR_JSON_SCHEMA, b.data, b.len, &o, out, &err);
+        rc = grammar_cache_get(s, GRAMMAR_JSON_SCHEMA, b.data, b.len, &o, out, &err);
     }
     buf_fini(&b);
     if (rc == 0) {

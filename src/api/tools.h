@@ -15,7 +15,7 @@
 #include "text/answer.h"
 #include "text/grammar.h"
 
-struct structured;
+struct grammar_cache;
 
 struct tool_plan {
     const struct json *tools; /* the list; NULL: none. Lives as long as the request's JSON */
@@ -30,7 +30,7 @@ int tools_read(const struct server_options *o, const struct fields *f, struct to
 int tools_check(const struct json *tools, struct api_error *e);
 const struct json *tools_function(const struct json *tools, size_t i); /* name, parameters, … */
 /* What the answer must match, for ANSWER_TOOLS_LIST and _ONE: a reference in *out. */
-int tools_grammar(struct structured *s, const struct tool_plan *p, struct grammar **out,
+int tools_grammar(struct grammar_cache *s, const struct tool_plan *p, struct grammar **out,
                   struct api_error *e);
 
 #endif

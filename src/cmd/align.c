@@ -4,8 +4,9 @@
  * Exit code 1 on any difference. */
 #include "model/align.h"
 #include "base/json.h"
+#include "cmd/args.h"
 #include "cmd/cmd.h"
-#include "cmd/setup.h"
+#include "lib/setup.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

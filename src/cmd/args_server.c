@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options of the HTTP server and of sampling, as tables; the others are in args.c. */
 #include "cmd/args.h"
-#include "cmd/args_words.h"
+#include "lib/args_words.h"
 
 #define SERVER(field) offsetof(struct args_server, field)
 #define SAMPLE(field) offsetof(struct args_sampling, field)

@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "cmd/setup.h"
+#include "lib/setup.h"
 #include <stdint.h>
 
 /* The settings a user may change, by the names of the API's fields. */

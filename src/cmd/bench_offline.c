@@ -4,8 +4,8 @@
 #include "base/mq.h"
 #include "cmd/args.h"
 #include "cmd/bench.h"
-#include "cmd/setup.h"
 #include "cmd/signals.h"
+#include "lib/setup.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 /* tern chat and tern complete: a terminal's end of any OpenAI-compatible server (--url, --uds) or
  * of a model directory, whose engine then runs in this process. Options are vLLM's where it has
  * them. Without a terminal, each line of standard input is a question; -q asks one and leaves. */
+#include "cmd/args.h"
 #include "cmd/cmd.h"
 #include "cmd/signals.h"
 #include "cmd/talk.h"

@@ -6,9 +6,10 @@
 #include "cmd/eval.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "cmd/args.h"
 #include "cmd/cmd.h"
-#include "cmd/setup.h"
 #include "cmd/signals.h"
+#include "lib/setup.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

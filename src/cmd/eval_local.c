@@ -9,9 +9,9 @@
 
 #include "base/clock.h"
 #include "base/mq.h"
-#include "cmd/setup.h"
 #include "cmd/signals.h"
 #include "engine/output.h"
+#include "lib/setup.h"
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,10 +6,11 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "cmd/args.h"
 #include "cmd/cmd.h"
 #include "cmd/generate_out.h"
-#include "cmd/setup.h"
 #include "cmd/signals.h"
+#include "lib/setup.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -226,7 +227,7 @@ struct stops {
 static int fill_params(const struct setup *s, const struct opts *o, const struct args_sampling *a,
                        struct sampling_params *p, struct stops *stops, struct err *e)
 {
-    const struct server_generation_defaults *g = &s->generation;
+    const struct sampling_defaults *g = &s->generation;
     setup_sampling(s, p);
     p->n = (int)a->n;
     p->max_tokens = (int)a->max_tokens;

@@ -2,8 +2,9 @@
 /* tern info MODEL: what was recognised in a model directory, what it needs, and what this machine
  * offers. Reads no weights. */
 #include "base/json.h"
+#include "cmd/args.h"
 #include "cmd/cmd.h"
-#include "cmd/setup.h"
+#include "lib/setup.h"
 #include <stdio.h>
 
 struct args_info {

@@ -5,7 +5,7 @@
 #include "cmd/args.h"
 #include "cmd/cmd.h"
 #include "cmd/fetch.h"
-#include "cmd/hub.h"
+#include "cmd/hub_list.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -5,10 +5,11 @@
  * what was begun. The report (error of every matrix, sizes, perplexities) goes to standard
  * output. */
 #include "base/json.h"
+#include "cmd/args.h"
 #include "cmd/cmd.h"
 #include "cmd/eval.h"
-#include "cmd/setup.h"
 #include "cmd/signals.h"
+#include "lib/setup.h"
 #include "model/quant_write.h"
 #include <dirent.h>
 #include <errno.h>

@@ -430,7 +430,7 @@ static uint64_t kv_tokens(const struct memory_plan *p)
 
 static void log_generation(const struct setup *s)
 {
-    const struct server_generation_defaults *g = &s->generation;
+    const struct sampling_defaults *g = &s->generation;
     struct buf b;
     buf_init(&b);
     if (g->has_temperature) {

@@ -4,7 +4,8 @@
 #define TERN_CMD_SERVE_H
 
 #include "api/server.h"
-#include "cmd/setup.h"
+#include "cmd/args.h"
+#include "lib/setup.h"
 
 #define SERVE_LIST_MAX 64
 

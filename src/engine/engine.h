@@ -72,6 +72,14 @@ struct sampling_params {
 #define ENGINE_MAX_BEAMS 64
 /* Entries besides the sampled token in token_output.top; -1: no log-probabilities. */
 int sampling_params_n_top(const struct sampling_params *p);
+/* Sampling defaults for fields a client leaves null: generation_config.json with
+ * --override-generation-config merged over it, or nothing with --generation-config vllm. */
+struct sampling_defaults {
+    int has_temperature, has_top_p, has_top_k, has_min_p, has_repetition_penalty,
+        has_max_new_tokens;
+    double temperature, top_p, min_p, repetition_penalty;
+    int top_k, max_new_tokens; /* max_new_tokens caps every request, as vLLM does */
+};
 void sampling_params_init(struct sampling_params *p); /* vLLM's neutral defaults; max_tokens 16 */
 /* Ranges of facts: ERR_INVALID names the parameter in *field (static string) and says why in e. */
 int sampling_params_check(const struct sampling_params *p, int vocab_size, int max_logprobs,

@@ -37,7 +37,7 @@ static void open_server(void)
     server.model.chat_template = c;
     server.model.max_model_len = 512;
     server.model.vocab_size = tokenizer_n_ids(t);
-    if (structured_open(&server.structured, t, server.model.vocab_size, &e) != 0) {
+    if (grammar_cache_open(&server.structured, t, server.model.vocab_size, &e) != 0) {
         fprintf(stderr, "%s\n", e.text);
         exit(1);
     }

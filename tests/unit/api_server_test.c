@@ -752,7 +752,7 @@ static void generation_defaults_fill_what_the_client_leaves_null(void **state)
     (void)state;
     struct api_rig r;
     rig_options(&r);
-    r.so.generation = (struct server_generation_defaults){
+    r.so.generation = (struct sampling_defaults){
         .has_temperature = 1, .temperature = 0, .has_max_new_tokens = 1, .max_new_tokens = 5};
     r.so.enable_prompt_tokens_details = 1;
     rig_listen(&r);

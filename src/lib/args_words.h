@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Headings and reasons that several option tables use. */
-#ifndef TERN_CMD_ARGS_WORDS_H
-#define TERN_CMD_ARGS_WORDS_H
+#ifndef TERN_LIB_ARGS_WORDS_H
+#define TERN_LIB_ARGS_WORDS_H
 
 #define G_LOG     "Log"
 #define G_NONE    "Accepted without effect"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cmd/setup.h"
+#include "lib/setup.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "kv/layout.h"
@@ -154,7 +154,7 @@ static int override_number(const struct json *v, const char *key, double min, do
 
 static int apply_override(struct setup *s, const char *text, struct err *e)
 {
-    struct server_generation_defaults *g = &s->generation;
+    struct sampling_defaults *g = &s->generation;
     struct json *doc = NULL;
     int rc = json_parse(&doc, text, strlen(text), JSON_DEPTH_DEFAULT, e);
     size_t it = 0, key_bytes;
@@ -210,7 +210,7 @@ static int read_generation(struct setup *s, struct err *e)
         from = &other;
     }
     if (from) {
-        s->generation = (struct server_generation_defaults){
+        s->generation = (struct sampling_defaults){
             .has_temperature = from->has_temperature,
             .has_top_p = from->has_top_p,
             .has_top_k = from->has_top_k,
@@ -551,7 +551,7 @@ int setup_engine(struct setup *s, struct err *e)
 
 void setup_sampling(const struct setup *s, struct sampling_params *p)
 {
-    const struct server_generation_defaults *g = &s->generation;
+    const struct sampling_defaults *g = &s->generation;
     sampling_params_init(p);
     p->temperature = g->has_temperature ? g->temperature : p->temperature;
     p->top_p = g->has_top_p ? g->top_p : p->top_p;

@@ -6,11 +6,10 @@
  *                 models--OWNER--NAME/{refs/REVISION, blobs/ETAG, snapshots/COMMIT/FILE -> blob}
  *   ModelScope    $MODELSCOPE_CACHE/models or ~/.cache/modelscope/hub/models:
  *                 OWNER/NAME/FILE, with ___ for each dot of NAME */
-#ifndef TERN_CMD_HUB_H
-#define TERN_CMD_HUB_H
+#ifndef TERN_LIB_HUB_H
+#define TERN_LIB_HUB_H
 
 #include "base/err.h"
-#include "net/client.h"
 #include <stdint.h>
 
 enum hub_kind { HUB_HUGGING_FACE, HUB_MODELSCOPE };
@@ -43,10 +42,11 @@ void hub_model_fini(struct hub_model *m);
 const char *hub_token(enum hub_kind kind); /* NULL: none */
 int hub_offline(void);
 enum hub_kind hub_default(void); /* VLLM_USE_MODELSCOPE */
-/* Asks the hub for the files. */
-int hub_list(struct hub_model *m, struct client *c, struct err *e);
 /* The directory of a model that was pulled whole: 1, or 0. */
 int hub_find(const struct hub_model *m, char out[HUB_PATH]);
-void hub_file_url(const struct hub_model *m, const struct hub_file *f, struct buf *out);
+/* A model's name in two ways: 1 and the directory, when it is no path but OWNER/NAME and was pulled
+ * from either hub; 0 when it is a path, or can't be such a name; ERR_NOT_FOUND when nothing is
+ * there. */
+int hub_find_model(const char *name, char out[HUB_PATH], struct err *e);
 
 #endif

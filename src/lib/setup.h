@@ -11,14 +11,14 @@
  * VLLM_CPU_KVCACHE_SPACE say, else the share --gpu-memory-utilization of the limit less the rest,
  * but never more than max_num_seqs requests of full length could use: an idle server should not
  * claim a machine. */
-#ifndef TERN_CMD_SETUP_H
-#define TERN_CMD_SETUP_H
+#ifndef TERN_LIB_SETUP_H
+#define TERN_LIB_SETUP_H
 
-#include "api/server.h"
-#include "cmd/args.h"
+#include "base/log.h"
 #include "cpu/cpu.h"
 #include "cpu/pool.h"
 #include "engine/engine.h"
+#include "lib/args.h"
 #include "model/model.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
@@ -50,7 +50,7 @@ struct setup {
     struct model *model;
     struct tokenizer *tokenizer;
     struct chat_template *chat;
-    struct server_generation_defaults generation;
+    struct sampling_defaults generation;
     int eos_id;
     int32_t stop_ids[SETUP_MAX_STOPS];
     int n_stop_ids;
