@@ -9,25 +9,28 @@ PREFIX ?= /usr/local
 SOAK_SECONDS ?= 600
 FUZZ_SECONDS ?= 600
 BENCH_MODEL ?= build/bench-model
+# The chat page is built with Node.js and npm; OFF leaves it out.
+PAGE ?= ON
+PAGE_GROUP = $(if $(filter ON,$(PAGE)),page)
 # Debian's own Python: the one that the packages of the tests belong to.
 PYTHON ?= /usr/bin/python3
 
 C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h')
 
 all: ## build the release binary, build/tern
-	tools/install-deps.sh build
-	cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+	tools/install-deps.sh build $(PAGE_GROUP)
+	cmake --preset release -DTERN_PAGE=$(PAGE) -DCMAKE_INSTALL_PREFIX=$(PREFIX)
 	cmake --build --preset release --target tern
 
 run: ## build, then serve the small model that ships (PORT=8000 MODEL=models/tern-poet)
-	tools/install-deps.sh build run
-	cmake --preset release
+	tools/install-deps.sh build $(PAGE_GROUP) run
+	cmake --preset release -DTERN_PAGE=$(PAGE)
 	cmake --build --preset release --target tern
 	HOST=$(HOST) PORT=$(PORT) MODEL='$(MODEL)' exec tools/run.sh
 
 test: ## build and run every test; ends with a summary
 	tools/install-deps.sh build test
-	cmake --preset release
+	cmake --preset release -DTERN_PAGE=$(PAGE)
 	cmake --build --preset release
 	tools/run-tests build
 
@@ -46,7 +49,7 @@ debug: ## debug build with integrity checks, in build-debug/
 
 arm64-test: ## cross build for arm64; unit tests and generated text under qemu
 	tools/install-deps.sh build test arm64
-	cmake --preset release
+	cmake --preset release -DTERN_PAGE=$(PAGE)
 	cmake --build --preset release --target tern
 	cmake --preset arm64
 	cmake --build --preset arm64
@@ -71,14 +74,14 @@ soak: ## random requests, aborts and slow readers under ASan, then TSan, for SOA
 
 bench: ## speed beside the machine's limits; BENCH_MODEL=DIR, else random weights of the 0.3B's shapes
 	tools/install-deps.sh build test
-	cmake --preset release
+	cmake --preset release -DTERN_PAGE=$(PAGE)
 	cmake --build --preset release
 	test -e $(BENCH_MODEL)/config.json || tools/make-random-model $(BENCH_MODEL) --tokenizer $(MODEL)
 	bench/decode $(BENCH_MODEL)
 
 bench-net: ## connections, streams and small requests, without a model's arithmetic
 	tools/install-deps.sh build test bench
-	cmake --preset release
+	cmake --preset release -DTERN_PAGE=$(PAGE)
 	cmake --build --preset release
 	bench/net
 
@@ -88,7 +91,7 @@ fmt: ## format the sources
 
 lint: ## format, layers, headers, clang-tidy, cppcheck, shellcheck
 	tools/install-deps.sh build test lint
-	cmake --preset release
+	cmake --preset release -DTERN_PAGE=$(PAGE)
 	tools/lint build
 
 install: all ## install under PREFIX (DESTDIR is honoured)

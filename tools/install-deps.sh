@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages that are missing for the named groups: build run test bench lint fuzz arm64.
+# Installs the Debian packages that are missing for the named groups: build page run test bench lint fuzz arm64.
 # As root (or with sudo that asks no password) it runs apt-get; otherwise it prints the one line to run
 # and fails. Does nothing and needs nothing when all is there. TERN_SKIP_DEPS=1 skips it.
 set -eu
@@ -23,6 +23,7 @@ for group in "$@"; do
         want="$want libevent-dev libssl-dev node-llhttp"
         want="$want libcurl4-openssl-dev libedit-dev"
         ;;
+    page) has_node || want="$want nodejs npm" ;;
     run) want="$want curl" ;;
     test)
         want="$want libcmocka-dev python3 python3-pytest python3-sentencepiece python3-jinja2"
@@ -39,7 +40,7 @@ for group in "$@"; do
         want="$want libevent-core-2.1-7:arm64 libevent-pthreads-2.1-7:arm64"
         ;;
     *)
-        echo "install-deps: unknown group '$group' (build run test bench lint fuzz arm64)" >&2
+        echo "install-deps: unknown group '$group' (build page run test bench lint fuzz arm64)" >&2
         exit 2
         ;;
     esac

@@ -26,9 +26,14 @@ fi
 announce() {
     while kill -0 "$1" 2>/dev/null; do
         if curl -fs -o /dev/null --max-time 2 "http://$host:$port/health"; then
+            page="Chat page: http://$host:$port/"
+            curl -fs -o /dev/null --max-time 2 "http://$host:$port/" ||
+                page="(built without Node.js and npm: there is no chat page)"
             cat <<TEXT
 
-tern serves $(basename "$model") at http://$host:$port (Ctrl-C stops it). Paste this into another terminal:
+tern serves $(basename "$model") at http://$host:$port (Ctrl-C stops it).
+$page
+From another terminal:
 
 curl -N http://$host:$port/v1/chat/completions -H 'Content-Type: application/json' -d '{"model":"$(basename "$model")","messages":[{"role":"user","content":"写一首七言绝句，题目是《春晓》。"}],"max_tokens":120,"stream":true}'
 

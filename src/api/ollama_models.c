@@ -154,12 +154,6 @@ void ollama_version_handle(struct server *s, struct http_exchange *x)
     respond_json(x, 200, &b);
 }
 
-void ollama_ping_handle(struct server *s, struct http_exchange *x)
-{
-    (void)s;
-    respond_empty(x, 200);
-}
-
 /* ---- /api/show ---- */
 
 /* Sampling defaults in the form of a Modelfile. */

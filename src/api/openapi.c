@@ -235,7 +235,7 @@ static void write_paths(struct server *s, struct json_writer *w)
     json_w_object(w);
     for (int i = 0; i < server_n_routes; i++) {
         const struct route *r = &server_routes[i];
-        if (!route_enabled(&s->o, r)) {
+        if (!route_enabled(&s->o, r) || (r->flags & ROUTE_PAGE)) {
             continue;
         }
         json_w_key(w, r->path);

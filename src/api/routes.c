@@ -33,8 +33,13 @@ const struct route server_routes[] = {
     {"/is_sleeping", M_GET | M_HEAD, ROUTE_MODEL | ROUTE_DEV, is_sleeping_handle},
     {"/server_info", M_GET | M_HEAD, ROUTE_MODEL | ROUTE_DEV, server_info_handle},
 
-    /* Ollama's clients ping with HEAD / and send bodies without a content type. */
-    {"/", M_HEAD, ROUTE_OPEN | ROUTE_UNCOUNTED, ollama_ping_handle},
+    {"/", M_GET | M_HEAD, ROUTE_PAGE | ROUTE_OPEN | ROUTE_UNCOUNTED, page_chat_handle},
+    {"/dashboard", M_GET | M_HEAD, ROUTE_PAGE | ROUTE_OPEN | ROUTE_UNCOUNTED,
+     page_dashboard_handle},
+    {"/assets/{name}", M_GET | M_HEAD, ROUTE_PAGE | ROUTE_OPEN | ROUTE_UNCOUNTED,
+     page_asset_handle},
+
+    /* Ollama's clients send bodies without a content type. */
     {"/api/version", M_GET | M_HEAD, ROUTE_UNCOUNTED, ollama_version_handle},
     {"/api/tags", M_GET | M_HEAD, ROUTE_MODEL, ollama_tags_handle},
     {"/api/ps", M_GET | M_HEAD, ROUTE_MODEL, ollama_ps_handle},

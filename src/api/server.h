@@ -19,6 +19,7 @@
 #ifndef TERN_API_SERVER_H
 #define TERN_API_SERVER_H
 
+#include "api/page.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "engine/engine.h"
@@ -93,6 +94,7 @@ struct server_options {
     int max_n;                     /* 16384 */
     int max_stop_strings;          /* 4 */
     int stream_interval;           /* 1 */
+    const struct page *page;       /* of / and /dashboard; NULL: there is none. Not copied */
     const struct log *log;         /* borrowed for the server's life; NULL: default */
 };
 void server_options_init(struct server_options *o);

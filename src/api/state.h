@@ -42,6 +42,7 @@ enum route_flags {
     ROUTE_DEV = 16,            /* VLLM_SERVER_DEV_MODE */
     ROUTE_TOKENIZER_INFO = 32, /* --enable-tokenizer-info-endpoint */
     ROUTE_DOCS = 64,           /* gone with --disable-fastapi-docs */
+    ROUTE_PAGE = 128,          /* for people: not in /openapi.json */
 };
 
 struct route {
@@ -169,6 +170,9 @@ void ollama_tags_handle(struct server *s, struct http_exchange *x);
 void ollama_ps_handle(struct server *s, struct http_exchange *x);
 void ollama_show_handle(struct server *s, struct http_exchange *x);
 void ollama_version_handle(struct server *s, struct http_exchange *x);
-void ollama_ping_handle(struct server *s, struct http_exchange *x);
+/* page.c */
+void page_chat_handle(struct server *s, struct http_exchange *x);
+void page_dashboard_handle(struct server *s, struct http_exchange *x);
+void page_asset_handle(struct server *s, struct http_exchange *x);
 
 #endif

@@ -168,6 +168,7 @@ int serve_options(struct server_options *so, const struct setup *s, const struct
     so->max_stop_strings = (int)v->max_stop_strings;
     so->stream_interval = (int)v->stream_interval;
     so->log = &s->log;
+    so->page = page_built_in();
     so->allowed_origins = l->origins;
     so->allowed_methods = l->methods;
     so->allowed_headers = l->headers;
@@ -561,6 +562,11 @@ static void announce(const struct setup *s, const struct server *server)
     buf_fini(&b);
     log_info(&s->log, "HTTP server started on %s", url);
     log_info(&s->log, "vLLM API server started on %s", url);
+    if (page_built_in() && server_port(server)) {
+        char *all = strstr(url, "//0.0.0.0:"); /* no address that every browser takes */
+        log_info(&s->log, "Chat page: %.*s%s%s/", all ? (int)(all + 2 - url) : (int)strlen(url),
+                 url, all ? "localhost:" : "", all ? all + strlen("//0.0.0.0:") : "");
+    }
 }
 
 /* tokenizer_config.json beside the tokenizer; stays empty when there is none. */

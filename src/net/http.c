@@ -26,6 +26,7 @@ const char *http_reason(int status)
         const char *text;
     } table[] = {
         {200, "OK"},
+        {304, "Not Modified"},
         {400, "Bad Request"},
         {401, "Unauthorized"},
         {404, "Not Found"},
@@ -102,7 +103,9 @@ static void write_head(struct http_exchange *x, int status, const char *content_
     buf_puts(&c->out, "\r\ndate: ");
     buf_puts(&c->out, date_line(s));
     buf_puts(&c->out, "\r\nserver: tern\r\n");
-    if (content_length >= 0) {
+    if (status == 304) {
+        /* its length would be that of the body it spares */
+    } else if (content_length >= 0) {
         buf_puts(&c->out, "content-length: ");
         put_number(&c->out, (uint64_t)content_length, 10);
         buf_puts(&c->out, "\r\n");

@@ -8,6 +8,7 @@
 void sse_begin(struct http_exchange *x)
 {
     http_add_header(x, "cache-control", "no-cache");
+    http_add_header(x, "x-accel-buffering", "no"); /* nginx would hold events back otherwise */
     http_stream_begin(x, 200, "text/event-stream; charset=utf-8");
 }
 
