@@ -24,21 +24,66 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
+static size_t code_bytes(const struct weight *w)
+{
+    const size_t n = (size_t)w->k * TILE_N;
+    return w->format == WEIGHT_I4   ? n / 2
+           : w->format == WEIGHT_I6 ? n / 4 * 3
+           : w->format == WEIGHT_C2 ? round_up(n / 4, 64)
+                                    : n;
+}
+
+struct weight_parts weight_parts(const struct weight *w)
+{
+    const size_t groups = (size_t)weight_groups(w) * TILE_N;
+    struct weight_parts p;
+    p.grid = code_bytes(w);
+    p.scales = p.grid + (w->format == WEIGHT_C2 ? 2 * TILE_N * sizeof(float) : 0);
+    if (w->super == 0) {
+        p.supers = p.scales;
+        p.zeros = p.scales + round_up(groups * dtype_size(w->scale_type), 64);
+        p.offsets = p.super_offsets = p.end = p.zeros + (w->has_zero ? round_up(groups, 64) : 0);
+        return p;
+    }
+    const size_t supers =
+        round_up((size_t)weight_supers(w) * TILE_N * dtype_size(w->scale_type), 64);
+    p.supers = p.scales + round_up(groups, 64);
+    p.zeros = p.offsets = p.supers + supers;
+    p.super_offsets = p.offsets + round_up(groups, 64);
+    p.end = w->has_offset ? p.super_offsets + supers : p.offsets;
+    return p;
+}
+
 size_t weight_tile_bytes(const struct weight *w)
 {
-    const size_t k = (size_t)w->k;
     if (!weight_is_quantized(w)) {
-        return TILE_N * k * (w->format == WEIGHT_BF16 ? 2 : 4);
+        return TILE_N * (size_t)w->k * (w->format == WEIGHT_BF16 ? 2 : 4);
     }
-    const size_t scales = (size_t)weight_groups(w) * TILE_N;
-    return k * TILE_N / (w->format == WEIGHT_I4 ? 2 : 1) +
-           round_up(scales * dtype_size(w->scale_type), 64) +
-           (w->has_zero ? round_up(scales, 64) : 0);
+    return weight_parts(w).end;
 }
 
 size_t weight_bytes(const struct weight *w)
 {
     return ((size_t)w->n + TILE_N - 1) / TILE_N * weight_tile_bytes(w);
+}
+
+static const char *levels_unsupported(const struct weight *w)
+{
+    const int has_levels =
+        w->format == WEIGHT_I6 || w->format == WEIGHT_I4 || w->format == WEIGHT_C2;
+    if (w->super != 0 && !has_levels) {
+        return "scales in two levels of other than 2-, 4- and 6-bit integers";
+    }
+    if (w->super == 0 && w->format == WEIGHT_C2) {
+        return "the 2-bit code with scales of one level";
+    }
+    if (w->super != 0 && (w->has_zero || w->order != NULL || w->group > 128 ||
+                          (w->super < w->k && w->super % 128 != 0))) {
+        return "scales in two levels beside zero points, another order or groups they don't divide";
+    }
+    return w->has_offset && (w->super == 0 || w->format == WEIGHT_C2)
+               ? "offsets of the 2-bit code or without scales in two levels"
+               : NULL;
 }
 
 const char *weight_unsupported(const struct weight *w)
@@ -51,11 +96,19 @@ const char *weight_unsupported(const struct weight *w)
     if (w->k % 8 != 0 || w->k > 65536) {
         return "a number of columns that is no multiple of 8 or above 65536";
     }
-    if (g < w->k && g != 32 && g != 64 && g != 128 && (g != 16 || w->format != WEIGHT_I8)) {
-        return "groups of other than 32, 64, 128 (int8: 16) or all columns";
+    if (w->format == WEIGHT_I6 && w->k % 16 != 0) {
+        return "a number of columns of 6-bit integers that is no multiple of 16";
     }
-    if (w->has_zero && w->format != WEIGHT_I4) {
-        return "zero points of other than 4-bit integers";
+    if (g < w->k && g != 32 && g != 64 && g != 128 &&
+        (g != 16 || (w->format != WEIGHT_I8 && w->format != WEIGHT_I6))) {
+        return "groups of other than 32, 64, 128 (int8, int6: 16) or all columns";
+    }
+    if (w->has_zero && w->format != WEIGHT_I4 && w->format != WEIGHT_I8) {
+        return "zero points of other than 4-bit and 8-bit integers";
+    }
+    const char *levels = levels_unsupported(w);
+    if (levels != NULL) {
+        return levels;
     }
     if (is_f8 ? w->input == INPUT_I8 : w->input == INPUT_E4M3 || w->input == INPUT_E5M2) {
         return is_f8 ? "8-bit integer activations for 8-bit float weights"

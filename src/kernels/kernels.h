@@ -58,33 +58,50 @@
 #include <stdint.h>
 
 /* clang-format off */
-/* Quantized weights (WEIGHT_I8, WEIGHT_I4, WEIGHT_F8_E4M3, WEIGHT_F8_E5M2) stand for
- *     W[n, k] = s[n, g] * v[n, k],   g = k / group,   v = code - zero (integers) or the fp8 value.
- * k is a multiple of 8; group is 32, 64, 128, for I8 also 16, or >= k: one group per row. The last group may
- * be shorter.
+/* Quantized weights (WEIGHT_I8, _I6, _I4, _C2, WEIGHT_F8_E4M3, WEIGHT_F8_E5M2) stand for
+ *     W[n, k] = s[n, g] * v[n, k] (+ o[n, g]),   g = k / group,   v = code - zero (integers) or the fp8 value.
+ * k is a multiple of 8 (I6: 16); group is 32, 64, 128, for I8 and I6 also 16, or >= k: one group per row. The
+ * last group may be shorter.
  * With G = ceil(k / group) groups:
- *   codes  one byte c per element, unsigned:  I8: v = c - 128.  I4: c = 0..15, v = c - 8, or
+ *   codes  one byte c per element, unsigned:  I8: v = c - 128, or with zero points v = c - z[n, g],
+ *          z = 0..255.  I6: c = 0..63, v = c - 32.  I4: c = 0..15, v = c - 8, with offsets v = c, or
  *          v = c - z[n, g] with zero points z = 0..16.  F8: the bits of the number; no code of
  *          NaN or infinity may occur: a loader refuses them.
+ *          C2, the 2-bit convolutional code: a byte b for four columns k = 4j .. 4j+3. Each column is a window
+ *          of 6 bits, 3 further than its neighbour's, of a number of 15 bits; the 256 numbers that a row uses
+ *          lie on a grid of its own (fp32, every operation rounded):
+ *            x = floor(b * grid[n, 0] + grid[n, 1] + 0.5f),   v of column 4j+i = (x >> (9 - 3i) & 63) - 32
+ *          Four bytes of codes of natural order stand for such a group: b 0 0 0.
+ *   With `super` columns that share a super-scale (scales in two levels; I6, I4, C2; 0: none):
+ *          s[n, g] = sub[n, g] * scale[n, k / super], sub an integer of -128..127, and with has_offset (I6, I4)
+ *          o[n, g] = sub_offset[n, g] * offset[n, k / super]: exact products, with the scales of the files.
  *   tile t is one run of weight_tile_bytes() bytes, each part padded with zeros to 64:
  *     codes  per 8 columns 128 bytes (I4: 64). With p(k) = k % 4 * 2 + k % 8 / 4, that is the order
  *            0 4 1 5 2 6 3 7 of columns, element (row r = n % 16, k) is
  *              I8, F8: byte  k/8 * 128 + p/4 * 64 + r * 4 + p%4
  *              I4:     byte  k/8 * 64 + r * 4 + p%4, low nibble for p < 4, high nibble for p >= 4
+ *              I6:     low four bits as I4 at byte k/16 * 192 + k/8%2 * 64 + …; the upper two at byte
+ *                      k/16 * 192 + 128 + r * 4 + p%4, bits 2 * (k/8%2 * 2 + p/4)
+ *              C2:     byte  k/8 * 32 + k%8/4 * 16 + r
  *            so that a 64-byte line is what VPDPBUSD takes, and masked 16-bit halves of a line's
  *            32-bit lanes are pairs (2j, 2j+1) of K.
+ *     grid   [2][16] fp32, only C2
  *     scales [G][16] of type scale_type (exact as the file has them: bf16, f16 or fp32)
+ *            with super: sub [G][16] bytes, each 128 more, then scale [ceil(k/super)][16] of type scale_type
  *     zeros  [G][16] bytes, only with has_zero
- *   Rows that don't exist have codes of v = 0 (I8 128, I4 8 or z, F8 0), scales 0 and zeros 0.
+ *     offsets with has_offset: sub_offset and offset, like sub and scale
+ *   Rows that don't exist have codes of v = 0 (I8 128, I6 32, I4 8 or z, C2 and F8 0), scales 0 and zeros 0.
  * With `order`, column j of the packed matrix is meant for activation column order[tile][j]
  * (act-order of GPTQ: sort columns by group); only with INPUT_ACT.
  *
  * What such a matrix is multiplied with is fixed at load by weight.input:
  *   INPUT_ACT  activations as they are ("weight only"). Per group a chain from +0 as in GEMM over
  *              the pairs (a, v), which are exact; then one fma. Over ascending groups, from +0:
- *                acc = fma(chain_g, s[n, g], acc)
+ *                acc = fma(chain_g, s[n, g], acc),   with offsets then   acc = fma(asum_g, o[n, g], acc)
+ *              where asum_g is the 16-lane sum (as of a norm: acc += x) of the group's activations.
  *   INPUT_I8   rows of quantize(): integer codes q with sa[g] per row and group of the weight.
  *                isum_g = sum of q * v, an exact int32;  acc = fma((float)isum_g, s[n, g] * sa[g], acc)
+ *              with offsets then acc = fma((float)qsum_g, o[n, g] * sa[g], acc), qsum_g the sum of q.
  *              ((float) rounds to nearest even.) Not for F8.
  *   INPUT_E4M3, INPUT_E5M2   rows of quantize(): fp8 values f with sa[g]. F8 only.
  *                acc = fma(chain_g over (f, v), s[n, g] * sa[g], acc)
@@ -112,7 +129,9 @@ enum weight_format {
     WEIGHT_F32,
     WEIGHT_DENSE_COUNT, /* the ones below are quantized */
     WEIGHT_I8 = WEIGHT_DENSE_COUNT,
+    WEIGHT_I6,
     WEIGHT_I4,
+    WEIGHT_C2,
     WEIGHT_F8_E4M3,
     WEIGHT_F8_E5M2,
     WEIGHT_FORMAT_COUNT
@@ -132,7 +151,9 @@ struct weight {
     enum input_format input;
     enum dtype scale_type;
     int group;                   /* columns that share a scale */
-    int has_zero;                /* WEIGHT_I4 */
+    int has_zero;                /* WEIGHT_I4, WEIGHT_I8 */
+    int super;                   /* columns that share a super-scale, 0: scales of one level */
+    int has_offset;              /* with super */
     const int32_t *const *order; /* NULL, or per tile the [k] activation columns */
 };
 
@@ -147,16 +168,37 @@ static inline int weight_groups(const struct weight *w)
 {
     return w->group >= w->k ? 1 : (w->k + w->group - 1) / w->group;
 }
+static inline int weight_supers(const struct weight *w)
+{
+    return w->super >= w->k ? 1 : (w->k + w->super - 1) / w->super;
+}
+/* Where the parts of a tile begin, in bytes from its start (a part that isn't there: where it would). */
+struct weight_parts {
+    size_t grid, scales, supers, zeros, offsets, super_offsets, end;
+};
+struct weight_parts weight_parts(const struct weight *w);
 /* NULL, or what a struct weight has that no kernel takes (a shape, a group, a combination): a
  * loader's check before weight_bytes. */
 const char *weight_unsupported(const struct weight *w);
 
 /* Writes one tile of a quantized matrix from natural order: codes [rows][k] one byte each as
- * defined above, scales [rows][G] (fp32 that scale_type holds exactly), zeros [rows][G] (has_zero;
- * else NULL). rows is 1..16; the rest is filled. Tiles may be written from several threads. */
+ * defined above, scales [rows][G] (fp32 that scale_type holds exactly; with super
+ * [rows][weight_supers]), zeros [rows][G] (has_zero; else NULL). rows is 1..16; the rest is filled.
+ * Tiles may be written from several threads. */
 void weight_pack_tile(const struct weight *w, int tile, const uint8_t *codes, size_t ld_codes,
                       const float *scales, size_t ld_scales, const uint8_t *zeros, size_t ld_zeros,
                       int rows);
+/* The rest of a tile of a format with super: all [rows][…] without gaps; what a format doesn't have
+ * is NULL. The inverse follows. */
+struct weight_levels {
+    int8_t *sub, *sub_offset; /* [rows][G] */
+    float *offset;            /* [rows][weight_supers] */
+    float *grid;              /* [rows][2] */
+};
+void weight_pack_levels(const struct weight *w, int tile, const struct weight_levels *from,
+                        int rows);
+void weight_unpack_levels(const struct weight *w, int tile, const struct weight_levels *to,
+                          int rows);
 /* The inverse of weight_pack_tile: what rows 0 .. rows of a tile hold. zeros may be NULL. */
 void weight_unpack_tile(const struct weight *w, int tile, uint8_t *codes, size_t ld_codes,
                         float *scales, size_t ld_scales, uint8_t *zeros, size_t ld_zeros, int rows);
@@ -215,7 +257,7 @@ struct qkv_rows {
 struct act_kernels {
     /* ---- unfused: the eager path ---- */
     /* x[m][hidden] = W[ids[i]] of a packed matrix (the tied embedding). Converts to the activation
-     * type; quantized: round(v * s). */
+     * type; quantized: round(v * s), or round(fma(v, s, o)). */
     void (*embed)(void *x, size_t ldx, const struct weight *w, const int32_t *ids, int m);
     /* out = round(x * (1/sqrt(mean(x^2) + eps)) * w): fp32 throughout, one rounding: (x * r) * w. w
      * is fp32 [n]. */

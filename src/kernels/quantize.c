@@ -10,17 +10,50 @@
 
 /* Where the parts of one tile are. */
 struct tile {
-    uint8_t *codes, *scales, *zeros;
+    uint8_t *codes, *grid, *scales /* of one level, or the super-scales */, *zeros;
+    uint8_t *sub, *sub_offset, *offset;
 };
 
 static struct tile tile_at(const struct weight *w, int t)
 {
-    const size_t groups = (size_t)weight_groups(w);
+    const struct weight_parts at = weight_parts(w);
     struct tile p;
-    p.codes = (uint8_t *)(uintptr_t)w->data + (size_t)t * weight_tile_bytes(w);
-    p.scales = p.codes + (size_t)w->k * TILE_N / (w->format == WEIGHT_I4 ? 2 : 1);
-    p.zeros = p.scales + (groups * TILE_N * dtype_size(w->scale_type) + 63) / 64 * 64;
+    p.codes = (uint8_t *)(uintptr_t)w->data + (size_t)t * at.end;
+    p.grid = p.codes + at.grid;
+    p.scales = p.codes + at.supers;
+    p.zeros = p.codes + at.zeros;
+    p.sub = p.codes + at.scales;
+    p.sub_offset = p.codes + at.offsets;
+    p.offset = p.codes + at.super_offsets;
     return p;
+}
+
+/* Scales (super-scales) of a row. */
+static int n_scales(const struct weight *w)
+{
+    return w->super != 0 ? weight_supers(w) : weight_groups(w);
+}
+
+static int place_of(int k) /* p(k) of kernels.h */
+{
+    return k % 4 * 2 + k % 8 / 4;
+}
+
+static void put_six(uint8_t *codes, int r, int k, uint8_t code)
+{
+    const int at = place_of(k), shift = 2 * (k / 8 % 2 * 2 + at / 4);
+    uint8_t *unit = codes + (size_t)k / 16 * 192 + (size_t)(r * 4 + at % 4);
+    uint8_t *low = unit + k / 8 % 2 * 64, *high = unit + 128;
+    *low = (uint8_t)(at < 4 ? (*low & 0xf0) | (code & 15) : (*low & 15) | (code & 15) << 4);
+    *high = (uint8_t)((*high & ~(3 << shift)) | (code >> 4 & 3) << shift);
+}
+
+static uint8_t six_at(const uint8_t *codes, int r, int k)
+{
+    const int at = place_of(k), shift = 2 * (k / 8 % 2 * 2 + at / 4);
+    const uint8_t *unit = codes + (size_t)k / 16 * 192 + (size_t)(r * 4 + at % 4);
+    const int low = unit[k / 8 % 2 * 64] >> (at < 4 ? 0 : 4) & 15;
+    return (uint8_t)(low | (unit[128] >> shift & 3) << 4);
 }
 
 /* `count` codes of row r from column k on (a multiple of 8 both). */
@@ -28,6 +61,18 @@ static void put_codes(const struct weight *w, const struct tile *p, int r, int k
                       const uint8_t *codes, int count)
 {
     static const uint8_t order[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    if (w->format == WEIGHT_C2) {
+        for (int i = 0; i < count; i += 4) {
+            p->codes[(size_t)(k + i) / 4 * TILE_N + (size_t)r] = codes[i];
+        }
+        return;
+    }
+    if (w->format == WEIGHT_I6) {
+        for (int i = 0; i < count; i++) {
+            put_six(p->codes, r, k + i, codes[i]);
+        }
+        return;
+    }
     for (int i = 0; i < count; i += 8) {
         uint8_t *to = p->codes + (size_t)(k + i) / 8 * (w->format == WEIGHT_I4 ? 64 : 128) + 4 * r;
         for (int j = 0; j < 4; j++) {
@@ -42,15 +87,20 @@ static void put_codes(const struct weight *w, const struct tile *p, int r, int k
     }
 }
 
-static void put_scale(const struct weight *w, const struct tile *p, int r, int group, float s)
+static void put_float(const struct weight *w, uint8_t *part, int r, int group, float s)
 {
     const size_t at = (size_t)group * TILE_N + (size_t)r;
     const uint16_t h = w->scale_type == DTYPE_F16 ? f32_to_f16(s) : f32_to_bf16(s);
     if (w->scale_type == DTYPE_F32) {
-        memcpy(p->scales + 4 * at, &s, 4);
+        memcpy(part + 4 * at, &s, 4);
     } else {
-        memcpy(p->scales + 2 * at, &h, 2);
+        memcpy(part + 2 * at, &h, 2);
     }
+}
+
+static void put_scale(const struct weight *w, const struct tile *p, int r, int group, float s)
+{
+    put_float(w, p->scales, r, group, s);
 }
 
 /* The value that put_scale stores. */
@@ -63,17 +113,24 @@ static float rounded_scale(const struct weight *w, float s)
 
 static uint8_t code_of_zero(const struct weight *w)
 {
-    return w->format == WEIGHT_I8 ? 128 : w->format == WEIGHT_I4 && !w->has_zero ? 8 : 0;
+    return w->has_zero || w->has_offset ? (w->format == WEIGHT_I6 ? 32 : 0)
+           : w->format == WEIGHT_I8     ? 128
+           : w->format == WEIGHT_I6     ? 32
+           : w->format == WEIGHT_I4     ? 8
+                                        : 0;
 }
 
 /* Zeroes the padding between the parts and fills the rows from `rows` on. */
 static void fill_rest(const struct weight *w, const struct tile *p, int rows)
 {
     const int groups = weight_groups(w);
-    const size_t n_scales = (size_t)groups * TILE_N * dtype_size(w->scale_type);
+    const size_t n_bytes = (size_t)n_scales(w) * TILE_N * dtype_size(w->scale_type);
     uint8_t fill[RUN];
     memset(fill, code_of_zero(w), sizeof fill);
-    memset(p->scales + n_scales, 0, (size_t)(p->zeros - p->scales) - n_scales);
+    memset(p->scales + n_bytes, 0, (size_t)(p->zeros - p->scales) - n_bytes);
+    const size_t n_bytes_two = (size_t)w->k * 4; /* of the 2-bit code */
+    memset(p->codes + n_bytes_two, 0,
+           w->format == WEIGHT_C2 ? (size_t)(p->grid - p->codes) - n_bytes_two : 0);
     if (w->has_zero) {
         const size_t n_zeros = (size_t)groups * TILE_N;
         memset(p->zeros + n_zeros, 0, (n_zeros + 63) / 64 * 64 - n_zeros);
@@ -82,7 +139,7 @@ static void fill_rest(const struct weight *w, const struct tile *p, int rows)
         for (int k = 0; k < w->k; k += RUN) {
             put_codes(w, p, r, k, fill, w->k - k < RUN ? w->k - k : RUN);
         }
-        for (int g = 0; g < groups; g++) {
+        for (int g = 0; g < n_scales(w); g++) {
             put_scale(w, p, r, g, 0.0f);
             if (w->has_zero) {
                 p->zeros[g * TILE_N + r] = 0;
@@ -98,7 +155,7 @@ void weight_pack_tile(const struct weight *w, int tile, const uint8_t *codes, si
     const struct tile p = tile_at(w, tile);
     for (int r = 0; r < rows; r++) {
         put_codes(w, &p, r, 0, codes + (size_t)r * ld_codes, w->k);
-        for (int g = 0; g < weight_groups(w); g++) {
+        for (int g = 0; g < n_scales(w); g++) {
             put_scale(w, &p, r, g, scales[(size_t)r * ld_scales + (size_t)g]);
             if (w->has_zero) {
                 p.zeros[g * TILE_N + r] = zeros[(size_t)r * ld_zeros + (size_t)g];
@@ -108,17 +165,33 @@ void weight_pack_tile(const struct weight *w, int tile, const uint8_t *codes, si
     fill_rest(w, &p, rows);
 }
 
-static float scale_of(const struct weight *w, const struct tile *p, int r, int group)
+static float float_at(const struct weight *w, const uint8_t *part, int r, int group)
 {
     const size_t at = (size_t)group * TILE_N + (size_t)r;
     float s;
     uint16_t h;
     if (w->scale_type == DTYPE_F32) {
-        memcpy(&s, p->scales + 4 * at, 4);
+        memcpy(&s, part + 4 * at, 4);
         return s;
     }
-    memcpy(&h, p->scales + 2 * at, 2);
+    memcpy(&h, part + 2 * at, 2);
     return w->scale_type == DTYPE_F16 ? f16_to_f32(h) : bf16_to_f32(h);
+}
+
+static uint8_t code_at(const struct weight *w, const struct tile *p, int r, int k)
+{
+    const int at = place_of(k);
+    if (w->format == WEIGHT_C2) {
+        return k % 4 == 0 ? p->codes[k / 4 * TILE_N + r] : 0;
+    }
+    if (w->format == WEIGHT_I6) {
+        return six_at(p->codes, r, k);
+    }
+    const uint8_t *from =
+        p->codes + (size_t)k / 8 * (w->format == WEIGHT_I4 ? 64 : 128) + 4 * r + at % 4;
+    return w->format != WEIGHT_I4 ? from[at / 4 * 64]
+           : at < 4               ? *from & 15u
+                                  : (uint8_t)(*from >> 4);
 }
 
 void weight_unpack_tile(const struct weight *w, int tile, uint8_t *codes, size_t ld_codes,
@@ -128,18 +201,73 @@ void weight_unpack_tile(const struct weight *w, int tile, uint8_t *codes, size_t
     for (int r = 0; r < rows; r++) {
         uint8_t *to = codes + (size_t)r * ld_codes;
         for (int k = 0; k < w->k; k++) {
-            const int at = k % 4 * 2 + k % 8 / 4; /* put_codes' order */
-            const uint8_t *from =
-                p.codes + (size_t)k / 8 * (w->format == WEIGHT_I4 ? 64 : 128) + 4 * r + at % 4;
-            to[k] = w->format != WEIGHT_I4 ? from[at / 4 * 64]
-                    : at < 4               ? *from & 15u
-                                           : (uint8_t)(*from >> 4);
+            to[k] = code_at(w, &p, r, k);
         }
-        for (int g = 0; g < weight_groups(w); g++) {
-            scales[(size_t)r * ld_scales + (size_t)g] = scale_of(w, &p, r, g);
+        for (int g = 0; g < n_scales(w); g++) {
+            scales[(size_t)r * ld_scales + (size_t)g] = float_at(w, p.scales, r, g);
             if (w->has_zero && zeros != NULL) {
                 zeros[(size_t)r * ld_zeros + (size_t)g] = p.zeros[g * TILE_N + r];
             }
+        }
+    }
+}
+
+/* ---- the second level ---- */
+
+/* Zeroes what is behind n_bytes of a part that begins at `part`. */
+static void pad(uint8_t *part, size_t n_bytes)
+{
+    memset(part + n_bytes, 0, (64 - n_bytes % 64) % 64);
+}
+
+void weight_pack_levels(const struct weight *w, int tile, const struct weight_levels *from,
+                        int rows)
+{
+    const struct tile p = tile_at(w, tile);
+    const int groups = weight_groups(w), supers = weight_supers(w);
+    for (int r = 0; r < TILE_N; r++) {
+        const int is_there = r < rows;
+        for (int g = 0; g < groups; g++) {
+            const int at = r * groups + g;
+            p.sub[g * TILE_N + r] = (uint8_t)(128 + (is_there ? from->sub[at] : 0));
+            if (w->has_offset) {
+                p.sub_offset[g * TILE_N + r] =
+                    (uint8_t)(128 + (is_there ? from->sub_offset[at] : 0));
+            }
+        }
+        for (int s = 0; s < supers && w->has_offset; s++) {
+            put_float(w, p.offset, r, s, is_there ? from->offset[r * supers + s] : 0.0f);
+        }
+        for (int i = 0; i < 2 && w->format == WEIGHT_C2; i++) {
+            const float x = is_there ? from->grid[2 * r + i] : 0.0f;
+            memcpy(p.grid + 4 * (i * TILE_N + r), &x, 4);
+        }
+    }
+    pad(p.sub, (size_t)groups * TILE_N);
+    if (w->has_offset) {
+        pad(p.sub_offset, (size_t)groups * TILE_N);
+        pad(p.offset, (size_t)supers * TILE_N * dtype_size(w->scale_type));
+    }
+}
+
+void weight_unpack_levels(const struct weight *w, int tile, const struct weight_levels *to,
+                          int rows)
+{
+    const struct tile p = tile_at(w, tile);
+    const int groups = weight_groups(w), supers = weight_supers(w);
+    for (int r = 0; r < rows; r++) {
+        for (int g = 0; g < groups; g++) {
+            to->sub[r * groups + g] = (int8_t)(p.sub[g * TILE_N + r] - 128);
+            if (w->has_offset) {
+                to->sub_offset[r * groups + g] = (int8_t)(p.sub_offset[g * TILE_N + r] - 128);
+            }
+        }
+        for (int s = 0; s < supers && w->has_offset; s++) {
+            to->offset[r * supers + s] = float_at(w, p.offset, r, s);
+        }
+        if (w->format == WEIGHT_C2) {
+            memcpy(to->grid + 2 * r, p.grid + 4 * r, 4);
+            memcpy(to->grid + 2 * r + 1, p.grid + 4 * (TILE_N + r), 4);
         }
     }
 }

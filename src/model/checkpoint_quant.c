@@ -300,13 +300,16 @@ void find_blocks(struct finder *f, struct checkpoint_view *v, const struct tenso
         m->format = WEIGHT_I8;
     } else if (t->type == TENSOR_Q4_0) {
         m->format = WEIGHT_I4;
-    } else if (t->type == TENSOR_Q6_K) {
-        m->format = WEIGHT_I8;
-        m->group = 16;
-        m->scale_type = DTYPE_F32;
+    } else if (t->type == TENSOR_Q4_K || t->type == TENSOR_Q5_K || t->type == TENSOR_Q6_K) {
+        m->format = t->type == TENSOR_Q4_K ? WEIGHT_I4 : WEIGHT_I6;
+        m->group = t->type == TENSOR_Q6_K ? 16 : 32;
+        m->super = 256;
+        m->has_offset = t->type != TENSOR_Q6_K;
     } else {
-        find_failed(f, ERR_UNSUPPORTED, t,
-                    "unsupported type %s of a matrix; supported: F32, F16, BF16, Q8_0, Q4_0, Q6_K",
-                    tensor_type_name(t->type));
+        find_failed(
+            f, ERR_UNSUPPORTED, t,
+            "unsupported type %s of a matrix; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K, "
+            "Q6_K",
+            tensor_type_name(t->type));
     }
 }

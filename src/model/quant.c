@@ -94,38 +94,77 @@ static void read_blocks(const struct quant_matrix *m, int row0, int n, uint8_t *
     }
 }
 
-/* Q6_K: 128 B of low nibbles, 64 B of upper pairs of bits, 16 int8 scales, f16. In each half, of
- * 128 elements, byte l of 64 holds elements l and l + 64; byte l of 32 the upper bits of l, l + 32,
- * … */
-static void read_q6_k(const struct quant_matrix *m, int row0, int n, uint8_t *codes)
+/* K-quants: blocks of 256, 8 groups of 32 with scale and minimum of 6 bits (Q6_K: 16 groups of 16
+ * with int8 scales and no minimum).
+ *   Q4_K   f16 d, f16 dmin, 12 B scales and minima, 128 B nibbles
+ *   Q5_K   f16 d, f16 dmin, 12 B scales and minima, 32 B fifth bits, 128 B nibbles
+ *   Q6_K   128 B low nibbles, 64 B upper pairs of bits, 16 int8 scales, f16 d */
+static unsigned k_quant_code(enum tensor_type type, const uint8_t *block, int i)
 {
+    if (type == TENSOR_Q6_K) { /* in each half, byte l of 64 holds elements l and l + 64; byte l of
+                                  32 the upper bits of l, l + 32, … */
+        const int half = i / 128, l = i % 128;
+        const unsigned low = block[half * 64 + l % 64] >> (l < 64 ? 0 : 4) & 15u;
+        return low | (block[128 + half * 32 + l % 32] >> 2 * (l / 32) & 3u) << 4;
+    }
+    const int group = i / 32, l = i % 32;
+    const uint8_t *nibbles = block + (type == TENSOR_Q4_K ? 16 : 48);
+    const unsigned low = nibbles[group / 2 * 32 + l] >> (group % 2 * 4) & 15u;
+    return type == TENSOR_Q4_K ? low : low | (block[16 + l] >> group & 1u) << 4;
+}
+
+/* Minima are 0 and up: with one, codes are, too. Packed codes of 6 bits are biased by 32. */
+static void read_k_quant(const struct quant_matrix *m, const struct weight *w, int row0, int n,
+                         uint8_t *codes)
+{
+    const enum tensor_type type = m->codes->type;
+    const int bias = w->format == WEIGHT_I8   ? 128 - 32
+                     : w->format == WEIGHT_I6 ? (type == TENSOR_Q6_K ? 0 : 32)
+                                              : 0;
     for (int r = 0; r < n; r++) {
         uint8_t *to = codes + (size_t)r * (size_t)m->cols;
         for (size_t b = 0; b < (size_t)m->cols / 256; b++, to += 256) {
-            const uint8_t *low = block_at(m, row0 + r, b), *high = low + 128;
+            const uint8_t *block = block_at(m, row0 + r, b);
             for (int i = 0; i < 256; i++) {
-                int half = i / 128, l = i % 128;
-                int lower = low[half * 64 + l % 64] >> (l < 64 ? 0 : 4) & 15;
-                int upper = high[half * 32 + l % 32] >> 2 * (l / 32) & 3;
-                to[i] = (uint8_t)(128 - 32 + (lower | upper << 4));
+                to[i] = (uint8_t)((int)k_quant_code(type, block, i) + bias);
             }
         }
     }
 }
 
-/* Of a group of 16, exact: 11 bits of the block's scale times 8 of the group's. */
-static float q6_k_scale(const struct quant_matrix *m, int row, size_t group)
+static float half_at(const uint8_t *p)
 {
-    const uint8_t *block = block_at(m, row, group / 16);
     uint16_t h;
-    memcpy(&h, block + 208, 2);
-    return f16_to_f32(h) * (float)(int8_t)block[192 + group % 16];
+    memcpy(&h, p, 2);
+    return f16_to_f32(h);
+}
+
+static float k_quant_scale(const struct quant_matrix *m, int row, size_t super)
+{
+    return half_at(block_at(m, row, super) + (m->codes->type == TENSOR_Q6_K ? 208 : 0));
+}
+
+/* Scale and minimum of group `group` of a row. */
+static void k_quant_levels(const struct quant_matrix *m, int row, size_t group, int *scale,
+                           int *minimum)
+{
+    const size_t per_block = 256 / (size_t)m->group, j = group % per_block;
+    const uint8_t *block = block_at(m, row, group / per_block), *s = block + 4;
+    *minimum = 0;
+    if (m->codes->type == TENSOR_Q6_K) {
+        *scale = (int8_t)block[192 + j];
+    } else if (j < 4) {
+        *scale = s[j] & 63;
+        *minimum = s[j + 4] & 63;
+    } else {
+        *scale = (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
+        *minimum = s[j + 4] >> 4 | s[j] >> 6 << 4;
+    }
 }
 
 static float scale_at(const struct quant_matrix *m, int row, size_t group)
 {
     size_t groups = (size_t)((m->cols + m->group - 1) / m->group);
-    uint16_t h;
     switch (m->layout) {
     case QUANT_AWQ_GEMM:
     case QUANT_GPTQ_ROWS:
@@ -135,11 +174,12 @@ static float scale_at(const struct quant_matrix *m, int row, size_t group)
     case QUANT_FP8_BLOCK:
         return tensor_float(m->scales, (size_t)row / 128 * groups + group);
     case QUANT_BLOCKS:
-        if (m->codes->type == TENSOR_Q6_K) {
-            return q6_k_scale(m, row, group);
+        if (m->super != 0) { /* exact: 11 bits of the block's scale times 8 of the group's */
+            int scale, minimum;
+            k_quant_levels(m, row, group, &scale, &minimum);
+            return k_quant_scale(m, row, group * (size_t)m->group / 256) * (float)scale;
         }
-        memcpy(&h, block_at(m, row, group), 2);
-        return f16_to_f32(h);
+        return half_at(block_at(m, row, group));
     default:
         return tensor_float(m->scales, (size_t)row * groups + group);
     }
@@ -176,6 +216,11 @@ static int packed_group(int g, int cols)
     return g < cols ? g : cols;
 }
 
+static int is_integer(enum weight_format f)
+{
+    return f == WEIGHT_I4 || f == WEIGHT_I6 || f == WEIGHT_I8;
+}
+
 int quant_fit(struct weight *w, const struct quant_matrix *m, int first)
 {
     int group = packed_group(m->group, m->cols);
@@ -184,6 +229,8 @@ int quant_fit(struct weight *w, const struct quant_matrix *m, int first)
         w->group = group;
         w->has_zero = m->zeros != NULL;
         w->scale_type = m->scale_type;
+        w->super = m->super;
+        w->has_offset = m->has_offset;
         return 1;
     }
     int big = w->group > group ? w->group : group, small = w->group > group ? group : w->group;
@@ -192,13 +239,20 @@ int quant_fit(struct weight *w, const struct quant_matrix *m, int first)
     }
     w->group = small;
     w->scale_type = w->scale_type == m->scale_type ? w->scale_type : DTYPE_F32;
+    if (w->super != m->super) { /* one level for both: products of exact scales are exact */
+        const int has_offset = w->has_offset | m->has_offset;
+        w->scale_type = DTYPE_F32;
+        w->super = w->has_offset = w->has_zero = 0;
+        w->format = WEIGHT_I8;
+        return !has_offset && is_integer(m->format);
+    }
+    w->has_offset |= m->has_offset;
     if (w->format == m->format) {
         w->has_zero |= m->zeros != NULL;
         return 1;
     }
-    int integers = (w->format == WEIGHT_I4 || w->format == WEIGHT_I8) &&
-                   (m->format == WEIGHT_I4 || m->format == WEIGHT_I8);
-    w->format = WEIGHT_I8;
+    int integers = is_integer(w->format) && is_integer(m->format);
+    w->format = w->super != 0 ? WEIGHT_I6 : WEIGHT_I8;
     w->has_zero = 0;
     return integers;
 }
@@ -227,6 +281,46 @@ static int check_codes(const struct quant_matrix *m, int row0, int n, const uint
     return 0;
 }
 
+static int read_supers(const struct quant_matrix *m, const struct weight *w, int row0, int n,
+                       float *scales, struct err *e)
+{
+    const int supers = weight_supers(w);
+    for (int r = 0; r < n; r++) {
+        for (int i = 0; i < supers; i++) {
+            const float s = k_quant_scale(m, row0 + r, (size_t)i);
+            if (!isfinite(s)) {
+                return refuse_scale(m, row0 + r, (size_t)i, s, e);
+            }
+            scales[r * supers + i] = s;
+        }
+    }
+    return 0;
+}
+
+int quant_read_levels(const struct quant_matrix *m, const struct weight *w, int row0, int n,
+                      const struct weight_levels *out, struct err *e)
+{
+    const int groups = weight_groups(w), supers = weight_supers(w);
+    for (int r = 0; r < n; r++) {
+        for (int g = 0; g < groups; g++) {
+            int scale, minimum;
+            k_quant_levels(m, row0 + r, (size_t)(g * w->group / m->group), &scale, &minimum);
+            out->sub[r * groups + g] = (int8_t)scale;
+            if (w->has_offset) {
+                out->sub_offset[r * groups + g] = (int8_t)minimum;
+            }
+        }
+        for (int i = 0; i < supers && w->has_offset; i++) {
+            const float s = m->has_offset ? half_at(block_at(m, row0 + r, (size_t)i) + 2) : 0.0f;
+            if (!isfinite(s)) {
+                return refuse_scale(m, row0 + r, (size_t)i, s, e);
+            }
+            out->offset[r * supers + i] = -s;
+        }
+    }
+    return 0;
+}
+
 int quant_read_rows(const struct quant_matrix *m, const struct weight *w, int row0, int n,
                     uint8_t *codes, float *scales, uint8_t *zeros, struct err *e)
 {
@@ -241,8 +335,8 @@ int quant_read_rows(const struct quant_matrix *m, const struct weight *w, int ro
         read_ct_packed(m, row0, n, codes);
         break;
     case QUANT_BLOCKS:
-        if (m->codes->type == TENSOR_Q6_K) {
-            read_q6_k(m, row0, n, codes);
+        if (m->super != 0) {
+            read_k_quant(m, w, row0, n, codes);
         } else {
             read_blocks(m, row0, n, codes);
         }
@@ -251,6 +345,9 @@ int quant_read_rows(const struct quant_matrix *m, const struct weight *w, int ro
         read_bytes(m, row0, n, codes);
     }
     int rc = check_codes(m, row0, n, codes, e), groups = weight_groups(w);
+    if (w->super != 0) {
+        return rc < 0 ? rc : read_supers(m, w, row0, n, scales, e);
+    }
     int widen = m->format == WEIGHT_I4 && w->format == WEIGHT_I8;
     for (int r = 0; r < n && rc == 0; r++) {
         for (int g = 0; g < groups; g++) {

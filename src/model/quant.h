@@ -11,7 +11,8 @@
  *   QUANT_CT_INT8     i8  [out, in]                             [out, 1]          q s
  *   QUANT_CT_FP8      E4M3 [out, in]                            [out, 1], [1]     q s
  *   QUANT_FP8_BLOCK   E4M3 [out, in]                            [out/128, in/128] q s
- *   QUANT_BLOCKS      Q8_0, Q4_0: 32 along in; Q6_K: 256        in the block      q s
+ *   QUANT_BLOCKS      Q8_0, Q4_0: 32 along in                   in the block      q s
+ *                     Q4_K, Q5_K, Q6_K: 256, scales of two levels                 q s - m, Q6_K: q s
  *
  * Zero points: AWQ as the codes, [in/g, out/8]; GPTQ nibbles along out, one less in v1;
  * compressed-tensors i32 [out/8, in/g], nibbles along out, +8. */
@@ -29,22 +30,27 @@ struct quant_matrix {
     enum weight_format format;                   /* what the codes are */
     enum dtype scale_type;
     int group;            /* columns that share a scale in the file; cols: all of a row */
+    int super;            /* columns that share a super-scale; 0: one level */
+    int has_offset;       /* and super-offset */
     int per_tensor;       /* one scale */
     int zero_offset;      /* added to stored zero points */
     const int32_t *order; /* [cols] column that is read for place j (by groups); NULL: j itself */
     enum quant_act act;
 };
 
-/* What a packed matrix must be to hold the matrix exactly: format, group, has_zero and scale_type
- * of *w are set. Called for each part of a fused matrix, it widens *w as far as needed (smaller
+/* What a packed matrix must be to hold the matrix exactly: format, group, has_zero, scale_type,
+ * super and has_offset of *w are set. Called for each part of a fused matrix, it widens *w as far as needed (smaller
  * groups, wider scales, 8 bits for 4 beside 8). 0 when no format holds them all. `first`: *w says
  * nothing yet. */
 int quant_fit(struct weight *w, const struct quant_matrix *m, int first);
 
 /* Rows row0 .. row0+n (n <= 16) as *w (made by quant_fit) wants them: codes [n][cols], scales
  * [n][groups of w], zeros the same (w->has_zero). A scale that is no finite number, or a code that
- * stands for none, is refused. */
+ * stands for none, is refused. With w->super, scales are [n][weight_supers] and quant_read_levels
+ * has the rest. */
 int quant_read_rows(const struct quant_matrix *m, const struct weight *w, int row0, int n,
                     uint8_t *codes, float *scales, uint8_t *zeros, struct err *e);
+int quant_read_levels(const struct quant_matrix *m, const struct weight *w, int row0, int n,
+                      const struct weight_levels *out, struct err *e);
 
 #endif

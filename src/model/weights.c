@@ -287,18 +287,27 @@ static int add_packing(struct group *g, const struct checkpoint_view *v, const s
 static int pack_codes(const struct packing *p, int tile0, int tile1, struct err *e)
 {
     const struct quant_matrix *m = p->view->quant;
-    size_t cols = (size_t)m->cols, groups = (size_t)weight_groups(p->w);
-    uint8_t *codes = malloc(TILE_N * cols), *zeros = malloc(TILE_N * groups);
-    float *scales = malloc(TILE_N * groups * sizeof *scales);
+    const size_t cols = (size_t)m->cols, groups = (size_t)weight_groups(p->w);
+    const size_t ld = p->w->super != 0 ? (size_t)weight_supers(p->w) : groups;
+    uint8_t *codes = malloc(TILE_N * cols), *zeros = malloc(2 * TILE_N * groups);
+    float *scales = malloc((2 * ld + 2) * TILE_N * sizeof *scales);
     int rc = codes == NULL || zeros == NULL || scales == NULL
                  ? err_set(e, ERR_NOMEM, "tensor %s: out of memory", m->codes->name)
                  : 0;
+    const struct weight_levels levels = {(int8_t *)zeros, (int8_t *)zeros + TILE_N * groups,
+                                         scales + TILE_N * ld, scales + 2 * TILE_N * ld};
     for (int t = tile0; t < tile1 && rc == 0; t++) {
         int rows = m->rows - t * TILE_N < TILE_N ? m->rows - t * TILE_N : TILE_N;
+        const int to = t * p->tile_step + p->tile_offset;
         rc = quant_read_rows(m, p->w, t * TILE_N, rows, codes, scales, zeros, e);
         if (rc == 0) {
-            weight_pack_tile(p->w, t * p->tile_step + p->tile_offset, codes, cols, scales, groups,
-                             zeros, groups, rows);
+            weight_pack_tile(p->w, to, codes, cols, scales, ld, zeros, groups, rows);
+        }
+        if (rc == 0 && p->w->super != 0) {
+            rc = quant_read_levels(m, p->w, t * TILE_N, rows, &levels, e);
+            if (rc == 0) {
+                weight_pack_levels(p->w, to, &levels, rows);
+            }
         }
     }
     free(codes);
@@ -443,6 +452,7 @@ static struct hash128 add_format(struct hash128 seed, const struct weight *w)
                             (uint64_t)w->scale_type,
                             (uint64_t)(weight_is_quantized(w) ? w->group : 0),
                             (uint64_t)w->has_zero,
+                            (uint64_t)w->super << 1 | (uint64_t)w->has_offset,
                             w->order != NULL};
     struct hash128 h = hash128(all, sizeof all, 0);
     for (int t = 0; w->order != NULL && t < round_tiles(w->n) / TILE_N; t++) {
@@ -571,8 +581,9 @@ void weights_fini(struct weights *w)
 void weight_describe(const struct weight *w, enum act_type act, struct buf *out)
 {
     static const char *const formats[WEIGHT_FORMAT_COUNT] = {
-        [WEIGHT_BF16] = "bf16", [WEIGHT_F32] = "fp32",         [WEIGHT_I8] = "int8",
-        [WEIGHT_I4] = "int4",   [WEIGHT_F8_E4M3] = "fp8 E4M3", [WEIGHT_F8_E5M2] = "fp8 E5M2"};
+        [WEIGHT_BF16] = "bf16",        [WEIGHT_F32] = "fp32",        [WEIGHT_I8] = "int8",
+        [WEIGHT_I6] = "int6",          [WEIGHT_C2] = "2-bit code",   [WEIGHT_I4] = "int4",
+        [WEIGHT_F8_E4M3] = "fp8 E4M3", [WEIGHT_F8_E5M2] = "fp8 E5M2"};
     static const char *const scales[] = {"bf16", "f16", "fp32"};
     static const char *const inputs[INPUT_FORMAT_COUNT] = {
         [INPUT_I8] = "int8", [INPUT_E4M3] = "fp8 E4M3", [INPUT_E5M2] = "fp8 E5M2"};
@@ -583,8 +594,12 @@ void weight_describe(const struct weight *w, enum act_type act, struct buf *out)
         } else {
             buf_puts(out, " (per row");
         }
-        buf_printf(out, ", %s scales%s%s)", scales[w->scale_type],
-                   w->has_zero ? ", zero points" : "", w->order != NULL ? ", act-order" : "");
+        if (w->super != 0 && w->super < w->k) {
+            buf_printf(out, " in %d", w->super);
+        }
+        buf_printf(out, ", %s scales%s%s%s)", scales[w->scale_type],
+                   w->has_zero ? ", zero points" : "", w->has_offset ? ", minima" : "",
+                   w->order != NULL ? ", act-order" : "");
     }
     buf_printf(out, " x %s",
                w->input != INPUT_ACT ? inputs[w->input]

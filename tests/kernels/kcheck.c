@@ -123,7 +123,7 @@ struct kind {
     enum weight_format f;
     enum input_format input;
     enum dtype scale_type;
-    int group, has_zero, has_order;
+    int group, has_zero, has_order, super, has_offset;
 };
 
 static void fill_dense(struct checker *c, const struct weight *w, enum mode mode)
@@ -147,8 +147,8 @@ static void fill_dense(struct checker *c, const struct weight *w, enum mode mode
 static uint8_t code_of(struct checker *c, enum weight_format f)
 {
     uint8_t code = (uint8_t)next(c);
-    if (f == WEIGHT_I4) {
-        return code & 15;
+    if (f == WEIGHT_I4 || f == WEIGHT_I6) {
+        return code & (f == WEIGHT_I4 ? 15 : 63);
     }
     if (f == WEIGHT_F8_E4M3 && (code & 0x7f) == 0x7f) {
         return 0x7e;
@@ -156,9 +156,44 @@ static uint8_t code_of(struct checker *c, enum weight_format f)
     return f == WEIGHT_F8_E5M2 && (code & 0x7f) >= 0x7c ? 0x7b : code;
 }
 
+static float scale_value(struct checker *c, const struct weight *w, enum mode mode)
+{
+    const float s = value(c, mode);
+    return w->scale_type == DTYPE_F32   ? s
+           : w->scale_type == DTYPE_F16 ? f16_to_f32(f32_to_f16(s))
+                                        : bf16_to_f32(f32_to_bf16(s));
+}
+
+/* The rest of a tile with scales in two levels; grids of windows reach over both ends now and
+ * then. */
+static void fill_levels(struct checker *c, const struct weight *w, int tile, int rows,
+                        enum mode mode)
+{
+    const size_t groups = (size_t)weight_groups(w), supers = (size_t)weight_supers(w);
+    struct weight_levels l = {malloc(16 * groups), malloc(16 * groups),
+                              malloc(16 * supers * sizeof(float)), malloc(32 * sizeof(float))};
+    for (size_t i = 0; i < 16 * groups; i++) {
+        l.sub[i] = (int8_t)next(c);
+        l.sub_offset[i] = (int8_t)next(c);
+    }
+    for (size_t i = 0; i < 16 * supers; i++) {
+        l.offset[i] = scale_value(c, w, mode);
+    }
+    for (size_t i = 0; i < 16; i++) {
+        l.grid[2 * i] = 64.0f + value(c, PLAIN) * 40.0f;
+        l.grid[2 * i + 1] = value(c, PLAIN) * 8000.0f;
+    }
+    weight_pack_levels(w, tile, &l, rows);
+    free(l.sub);
+    free(l.sub_offset);
+    free(l.offset);
+    free(l.grid);
+}
+
 static void fill_quantized(struct checker *c, const struct weight *w, enum mode mode)
 {
-    const size_t k = (size_t)w->k, groups = (size_t)weight_groups(w);
+    const size_t k = (size_t)w->k;
+    const size_t groups = (size_t)(w->super != 0 ? weight_supers(w) : weight_groups(w));
     uint8_t *codes = malloc(16 * k), *zeros = malloc(16 * groups);
     float *scales = malloc(16 * groups * sizeof *scales);
     for (int tile = 0; tile * 16 < w->n; tile++) {
@@ -166,14 +201,15 @@ static void fill_quantized(struct checker *c, const struct weight *w, enum mode 
             codes[i] = code_of(c, w->format);
         }
         for (size_t i = 0; i < 16 * groups; i++) {
-            float s = value(c, mode);
-            scales[i] = w->scale_type == DTYPE_F32   ? s
-                        : w->scale_type == DTYPE_F16 ? f16_to_f32(f32_to_f16(s))
-                                                     : bf16_to_f32(f32_to_bf16(s));
-            zeros[i] = (uint8_t)below(c, 17);
+            scales[i] = scale_value(c, w, mode);
+            zeros[i] = (uint8_t)below(c, w->format == WEIGHT_I8 ? 256 : 17);
         }
+        const int rows = w->n - tile * 16 < 16 ? w->n - tile * 16 : 16;
         weight_pack_tile(w, tile, codes, k, scales, groups, w->has_zero ? zeros : NULL, groups,
-                         w->n - tile * 16 < 16 ? w->n - tile * 16 : 16);
+                         rows);
+        if (w->super != 0) {
+            fill_levels(c, w, tile, rows, mode);
+        }
     }
     free(codes);
     free(zeros);
@@ -208,6 +244,8 @@ static struct weight weight_of(struct checker *c, const struct kind *q, int n, i
         w.scale_type = q->scale_type;
         w.group = q->group;
         w.has_zero = q->has_zero;
+        w.super = q->super;
+        w.has_offset = q->has_offset;
         w.order = q->has_order ? orders(c, k, (n + 15) / 16) : NULL;
     }
     w.data = guard(weight_bytes(&w), 64);
@@ -286,16 +324,19 @@ struct shape {
 
 static void describe(char *out, size_t n_out, const char *op, const struct shape *s)
 {
-    static const char *const formats[] = {"bf16", "f32", "i8", "i4", "e4m3", "e5m2"};
+    static const char *const formats[WEIGHT_FORMAT_COUNT] = {
+        [WEIGHT_BF16] = "bf16",    [WEIGHT_F32] = "f32",     [WEIGHT_I8] = "i8",
+        [WEIGHT_I6] = "i6",        [WEIGHT_I4] = "i4",       [WEIGHT_C2] = "c2",
+        [WEIGHT_F8_E4M3] = "e4m3", [WEIGHT_F8_E5M2] = "e5m2"};
     static const char *const inputs[] = {"", " by i8", " by e4m3", " by e5m2"};
     const struct kind *q = &s->kind;
-    snprintf(
-        out, n_out,
-        "%s act %s weight %s%s group %d scales %d zeros %d order %d M %d N %d K %d tiles %d-%d "
-        "values %d",
-        op, q->t == ACT_BF16 ? "bf16" : "f32", formats[q->f], inputs[q->input], q->group,
-        (int)q->scale_type, q->has_zero, q->has_order, s->m, s->n, s->k, s->tile0, s->tile1,
-        (int)s->mode);
+    snprintf(out, n_out,
+             "%s act %s weight %s%s group %d scales %d super %d offset %d zeros %d order %d M %d N "
+             "%d K %d tiles %d-%d "
+             "values %d",
+             op, q->t == ACT_BF16 ? "bf16" : "f32", formats[q->f], inputs[q->input], q->group,
+             (int)q->scale_type, q->super, q->has_offset, q->has_zero, q->has_order, s->m, s->n,
+             s->k, s->tile0, s->tile1, (int)s->mode);
 }
 
 static void check_gemm(struct checker *c, const struct shape *s)
@@ -720,6 +761,7 @@ static void check_matrices(struct checker *c, const struct kind *q)
     for (size_t i = 0; i < sizeof ms / sizeof ms[0]; i++) {
         for (size_t j = 0; j < sizeof ks / sizeof ks[0]; j++) {
             int m = ms[i], k = is_quantized && ks[j] < 96 ? ks[j] / 2 * 8 : ks[j];
+            k = q->f == WEIGHT_I6 ? (k + 15) / 16 * 16 : k;
             if (k >= 1024 && m > 9 && m != 33 && !(m == 130 && q->f == WEIGHT_BF16 && k == 1024)) {
                 continue; /* the reference is slow; the K loop does not know M beyond a row block */
             }
@@ -750,8 +792,8 @@ static void check_matrices(struct checker *c, const struct kind *q)
         check_gemm_qkv(c, q, ms[i], 128, heads, kv, 128, head0, head0 + 1 + below(c, all - head0));
     }
     for (int i = 0; i < 6 && q->input == INPUT_ACT && !q->has_order; i++) {
-        check_embed(c, q, 1 + below(c, 90), (is_quantized ? 8 : 2) * (1 + below(c, 90)),
-                    1 + below(c, 20));
+        const int unit = q->f == WEIGHT_I6 ? 16 : is_quantized ? 8 : 2;
+        check_embed(c, q, 1 + below(c, 90), unit * (1 + below(c, 90)), 1 + below(c, 20));
     }
 }
 
@@ -768,10 +810,35 @@ static void check_quantized(struct checker *c, enum act_type t)
         {WEIGHT_F8_E4M3, INPUT_E5M2}, {WEIGHT_F8_E5M2, INPUT_ACT}, {WEIGHT_F8_E5M2, INPUT_E5M2}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         for (int g = 0; g < (pairs[i].f == WEIGHT_I8 ? 5 : 4); g++) {
-            struct kind q = {t, pairs[i].f, pairs[i].input, (enum dtype)below(c, 3), groups[g],
-                             0, 0};
-            q.has_zero = q.f == WEIGHT_I4 && g % 2 == 0;
+            struct kind q = {.t = t,
+                             .f = pairs[i].f,
+                             .input = pairs[i].input,
+                             .scale_type = (enum dtype)below(c, 3),
+                             .group = groups[g]};
+            q.has_zero = (q.f == WEIGHT_I4 || q.f == WEIGHT_I8) && g % 2 == 0;
             q.has_order = q.input == INPUT_ACT && below(c, 4) == 0;
+            check_matrices(c, &q);
+        }
+    }
+}
+
+/* Scales in two levels, with and without offsets. */
+static void check_levels(struct checker *c, enum act_type t)
+{
+    static const struct kind kinds[] = {
+        {.f = WEIGHT_I4, .group = 32, .super = 256, .has_offset = 1},
+        {.f = WEIGHT_I6, .group = 16, .super = 256, .has_offset = 1},
+        {.f = WEIGHT_I6, .group = 32, .super = 256, .has_offset = 1},
+        {.f = WEIGHT_I6, .group = 16, .super = 256},
+        {.f = WEIGHT_I6, .group = 128, .super = 1 << 20},
+        {.f = WEIGHT_I4, .group = 64, .super = 1 << 20},
+        {.f = WEIGHT_C2, .group = 64, .super = 1 << 20}};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        for (int input = INPUT_ACT; input <= INPUT_I8; input++) {
+            struct kind q = kinds[i];
+            q.t = t;
+            q.input = (enum input_format)input;
+            q.scale_type = (enum dtype)below(c, 3);
             check_matrices(c, &q);
         }
     }
@@ -837,6 +904,7 @@ static void check_all(struct checker *c)
             check_matrices(c, &(struct kind){.t = (enum act_type)t, .f = (enum weight_format)f});
         }
         check_quantized(c, (enum act_type)t);
+        check_levels(c, (enum act_type)t);
         check_attention(c, (enum act_type)t);
         static const int ns[] = {1, 15, 16, 17, 40, 96, 1023, 1024, 3072};
         for (size_t i = 0; i < sizeof ns / sizeof ns[0]; i++) {

@@ -22,7 +22,8 @@ static const char *const fixtures[] = {"dense-awq",
                                        "dense-ct-fp8-tensor",
                                        "dense-fp8-block",
                                        "dense-gguf-q8_0/model.gguf",
-                                       "dense-gguf-q4_0/model.gguf"};
+                                       "dense-gguf-q4_0/model.gguf",
+                                       "dense-gguf-q4_k/model.gguf"};
 #define N_FIXTURES (sizeof fixtures / sizeof fixtures[0])
 
 static struct model *load(const char *path, enum act_type act, enum model_inputs inputs,

@@ -236,6 +236,62 @@ static float fp8_value(uint8_t c)
     return c & 0x80 ? -v : v;
 }
 
+/* Packs a matrix with scales in two levels and takes its rows out as an embedding does. */
+static float *elements(struct weight *w, const struct quant_matrix *m)
+{
+    const size_t cols = (size_t)m->cols, groups = (size_t)weight_groups(w);
+    const size_t supers = (size_t)weight_supers(w);
+    uint8_t *codes = malloc(16 * cols);
+    float *scales = malloc(16 * supers * sizeof *scales);
+    struct weight_levels l = {malloc(16 * groups), malloc(16 * groups),
+                              malloc(16 * supers * sizeof(float)), malloc(32 * sizeof(float))};
+    float *out = malloc((size_t)m->rows * cols * sizeof *out);
+    int32_t *ids = malloc((size_t)m->rows * sizeof *ids);
+    struct err e = {0};
+    w->data = aligned_alloc(64, weight_bytes(w));
+    for (int row = 0; row < m->rows; row += 16) {
+        int n = m->rows - row < 16 ? m->rows - row : 16;
+        if (quant_read_rows(m, w, row, n, codes, scales, NULL, &e) < 0 ||
+            quant_read_levels(m, w, row, n, &l, &e) < 0) {
+            fail_msg("%s", e.text);
+        }
+        weight_pack_tile(w, row / 16, codes, cols, scales, supers, NULL, 0, n);
+        weight_pack_levels(w, row / 16, &l, n);
+    }
+    for (int i = 0; i < m->rows; i++) {
+        ids[i] = i;
+    }
+    kernels_get(CPU_SCALAR)->act[ACT_F32].embed(out, cols, w, ids, m->rows);
+    free((void *)(uintptr_t)w->data);
+    free(codes);
+    free(scales);
+    free(l.sub);
+    free(l.sub_offset);
+    free(l.offset);
+    free(l.grid);
+    free(ids);
+    return out;
+}
+
+static void check_levels(const struct quant_matrix *m, const struct weight *like,
+                         const float *expected)
+{
+    struct weight w = {.n = m->rows, .k = m->cols};
+    assert_true(quant_fit(&w, m, 1));
+    if (like != NULL) {
+        w = *like;
+    }
+    assert_null(weight_unsupported(&w));
+    float *got = elements(&w, m);
+    for (int i = 0; i < m->rows * m->cols; i++) {
+        if (got[i] != expected[i]) {
+            fail_msg("row %d, column %d: %a, expected %a", i / m->cols, i % m->cols, (double)got[i],
+                     (double)expected[i]);
+        }
+    }
+    free(got);
+}
+
 /* Reads all rows as a packed matrix would get them and compares code by code with CASE.expected
  * [rows, cols]. */
 static void check_codec(const struct quant_matrix *m, const char *expected_name)
@@ -386,15 +442,74 @@ static void gguf_blocks_decode_to_the_expected_values(void **state)
     q.type = TENSOR_Q4_0;
     m.format = WEIGHT_I4;
     check_codec(&m, "gguf_q4_0.expected");
+    struct tensor expected = find("gguf_q4_k.expected");
+    float *values = malloc(3 * 512 * sizeof *values);
+    for (size_t i = 0; i < 3 * 512; i++) {
+        values[i] = tensor_float(&expected, i);
+    }
+    q = find("gguf_q4_k.blocks");
+    q.type = TENSOR_Q4_K;
+    m.super = 256;
+    m.has_offset = 1;
+    check_levels(&m, NULL, values);
+    /* beside a part of Q6_K: 6 bits, groups of 16 */
+    struct quant_matrix six = m;
+    six.format = WEIGHT_I6;
+    six.group = 16;
+    six.has_offset = 0;
+    struct weight w = {.n = 3, .k = 512};
+    assert_true(quant_fit(&w, &six, 1) && quant_fit(&w, &m, 0));
+    assert_int_equal(w.format, WEIGHT_I6);
+    assert_int_equal(w.group, 16);
+    check_levels(&m, &w, values);
+    free(values);
+}
+
+/* Blocks made from values chosen first. */
+static void q5_k_blocks_give_back_what_was_put_in(void **state)
+{
+    (void)state;
+    uint8_t block[176] = {0};
+    float expected[256];
+    const float d = f16_to_f32(0x2c03), minimum = f16_to_f32(0x2807);
+    const uint16_t halves[2] = {0x2c03, 0x2807};
+    memcpy(block, halves, 4);
+    for (int j = 0; j < 8; j++) {
+        const int scale = (j * 23 + 9) % 64, low = (j * 37 + 5) % 64;
+        if (j < 4) {
+            block[4 + j] |= (uint8_t)scale;
+            block[8 + j] |= (uint8_t)low;
+        } else {
+            block[8 + j] |= (uint8_t)((scale & 15) | (low & 15) << 4);
+            block[j] |= (uint8_t)(scale >> 4 << 6);
+            block[4 + j] |= (uint8_t)(low >> 4 << 6);
+        }
+        for (int l = 0; l < 32; l++) {
+            const int q = (j * 31 + l * 7) % 32;
+            block[48 + j / 2 * 32 + l] |= (uint8_t)((q & 15) << j % 2 * 4);
+            block[16 + l] |= (uint8_t)((q >> 4) << j);
+            expected[j * 32 + l] = d * (float)scale * (float)q - minimum * (float)low;
+        }
+    }
+    struct tensor t = {.file = "f", .name = "w", .type = TENSOR_Q5_K, .data = block};
+    struct quant_matrix m = {.layout = QUANT_BLOCKS,
+                             .rows = 1,
+                             .cols = 256,
+                             .group = 32,
+                             .super = 256,
+                             .has_offset = 1,
+                             .format = WEIGHT_I6,
+                             .scale_type = DTYPE_F16,
+                             .codes = &t};
+    check_levels(&m, NULL, expected);
 }
 
 /* Blocks made from values chosen first, put together as the format's description has it. */
 static void q6_k_blocks_give_back_what_was_put_in(void **state)
 {
     (void)state;
-    uint8_t blocks[2 * 210] = {0}, codes[2 * 256], zeros[2 * 16];
-    float scales[2 * 16];
-    struct err e = {0};
+    uint8_t blocks[2 * 210] = {0};
+    float expected[2 * 256];
     for (int r = 0; r < 2; r++) {
         uint8_t *ql = blocks + r * 210, *qh = ql + 128, *sc = qh + 64;
         for (int half = 0; half < 2; half++) {
@@ -420,22 +535,31 @@ static void q6_k_blocks_give_back_what_was_put_in(void **state)
                              .rows = 2,
                              .cols = 256,
                              .group = 16,
-                             .format = WEIGHT_I8,
-                             .scale_type = DTYPE_F32,
+                             .super = 256,
+                             .format = WEIGHT_I6,
+                             .scale_type = DTYPE_F16,
                              .codes = &t};
+    for (int i = 0; i < 2 * 256; i++) {
+        const int r = i / 256, scale = i % 256 / 16 * 15 - 110 + r;
+        expected[i] = f16_to_f32(0x2e01) * (float)scale * (float)((i % 256 + r * 7) * 11 % 64 - 32);
+    }
+    check_levels(&m, NULL, expected);
+    /* beside a part of Q8_0: 8 bits, scales of one level */
+    struct quant_matrix eight = m;
     struct weight w = {.n = 2, .k = 256};
-    assert_true(quant_fit(&w, &m, 1));
+    uint8_t codes[2 * 256], zeros[2 * 16];
+    float scales[2 * 16];
+    struct err e = {0};
+    eight.format = WEIGHT_I8;
+    eight.group = 32;
+    eight.super = 0;
+    assert_true(quant_fit(&w, &m, 1) && quant_fit(&w, &eight, 0));
     assert_int_equal(w.group, 16);
+    assert_int_equal(w.super, 0);
     assert_null(weight_unsupported(&w));
     assert_int_equal(quant_read_rows(&m, &w, 0, 2, codes, scales, zeros, &e), 0);
-    for (int r = 0; r < 2; r++) {
-        for (int i = 0; i < 256; i++) {
-            assert_int_equal(codes[r * 256 + i] - 128, (i + r * 7) * 11 % 64 - 32);
-        }
-        for (int g = 0; g < 16; g++) {
-            float want = f16_to_f32(0x2e01) * (float)(g * 15 - 110 + r);
-            assert_true(scales[r * 16 + g] == want);
-        }
+    for (int i = 0; i < 2 * 256; i++) {
+        assert_true(scales[i / 16] * (float)(codes[i] - 128) == expected[i]);
     }
 }
 
@@ -518,6 +642,7 @@ int main(void)
         cmocka_unit_test(compressed_words_with_zero_points_decode_to_the_expected_values),
         cmocka_unit_test(fp8_blocks_with_partial_edges_decode_to_the_expected_values),
         cmocka_unit_test(gguf_blocks_decode_to_the_expected_values),
+        cmocka_unit_test(q5_k_blocks_give_back_what_was_put_in),
         cmocka_unit_test(q6_k_blocks_give_back_what_was_put_in),
         cmocka_unit_test(parts_of_a_fused_matrix_get_a_format_that_holds_them_all),
         cmocka_unit_test(a_scale_or_a_code_that_is_no_number_is_refused_by_place),

@@ -434,6 +434,12 @@ static inline v16 n16_float(n16 x)
     return (v16){vcvtq_f32_s32(x.a), vcvtq_f32_s32(x.b), vcvtq_f32_s32(x.c), vcvtq_f32_s32(x.d)};
 }
 
+static inline n16 v16_floor(v16 x) /* of what an int32 holds */
+{
+    return (n16){vcvtmq_s32_f32(x.a), vcvtmq_s32_f32(x.b), vcvtmq_s32_f32(x.c),
+                 vcvtmq_s32_f32(x.d)};
+}
+
 static inline n16 v16_round(v16 x) /* to the nearest integer, ties to even */
 {
     return (n16){vcvtnq_s32_f32(x.a), vcvtnq_s32_f32(x.b), vcvtnq_s32_f32(x.c),

@@ -24,6 +24,8 @@ struct lanes_quant {
     size_t tile_bytes, scales_at, zeros_at;
     size_t sa_at, sums_at;
     int n_groups, group;
+    int super_groups; /* groups that share a super-scale; 0: scales of one level */
+    struct weight_parts at;
 };
 
 LANES_INLINE size_t lanes_pad64(size_t n)
@@ -37,24 +39,48 @@ LANES_INLINE struct lanes_quant lanes_quant_of(const struct weight *w, int tile)
         .w = w, .n_groups = weight_groups(w), .tile_bytes = weight_tile_bytes(w)};
     q.group = q.n_groups == 1 ? w->k : w->group;
     q.codes = (const uint8_t *)w->data + (size_t)tile * q.tile_bytes;
-    q.scales_at = (size_t)w->k * TILE_N / (w->format == WEIGHT_I4 ? 2 : 1);
-    q.zeros_at = q.scales_at + lanes_pad64((size_t)q.n_groups * TILE_N * dtype_size(w->scale_type));
+    q.at = weight_parts(w);
+    q.scales_at = q.at.scales;
+    q.zeros_at = q.at.zeros;
+    q.super_groups = w->super == 0 ? 0 : w->super >= w->k ? q.n_groups : w->super / q.group;
     q.sa_at = lanes_pad64((size_t)w->k * (w->input == INPUT_I8 ? 1 : 2));
     q.sums_at = q.sa_at + lanes_pad64((size_t)q.n_groups * 4);
     return q;
 }
 
-LANES_INLINE v16 lanes_quant_scale(const struct lanes_quant *q, int tile, int group)
+LANES_INLINE v16 lanes_floats(const uint8_t *p, size_t at, enum dtype type)
 {
-    const uint8_t *p = q->codes + (size_t)tile * q->tile_bytes + q->scales_at;
-    const size_t at = (size_t)group * TILE_N;
-    if (q->w->scale_type == DTYPE_F32) {
+    if (type == DTYPE_F32) {
         return v16_load((const float *)(const void *)p + at);
     }
-    if (q->w->scale_type == DTYPE_F16) {
+    if (type == DTYPE_F16) {
         return v16_load_f16((const uint16_t *)(const void *)p + at);
     }
     return v16_load_bf16((const uint16_t *)(const void *)p + at);
+}
+
+/* A scale or an offset of two levels, exact. */
+LANES_INLINE v16 lanes_level(const struct lanes_quant *q, int tile, int group, size_t sub,
+                             size_t super)
+{
+    const uint8_t *p = q->codes + (size_t)tile * q->tile_bytes;
+    const n16 x = n16_sub(n16_load_bytes(p + sub + (size_t)group * TILE_N), n16_set1(128));
+    return v16_mul(n16_float(x), lanes_floats(p + super, (size_t)(group / q->super_groups) * TILE_N,
+                                              q->w->scale_type));
+}
+
+LANES_INLINE v16 lanes_quant_scale(const struct lanes_quant *q, int tile, int group)
+{
+    if (q->super_groups != 0) {
+        return lanes_level(q, tile, group, q->at.scales, q->at.supers);
+    }
+    return lanes_floats(q->codes + (size_t)tile * q->tile_bytes + q->scales_at,
+                        (size_t)group * TILE_N, q->w->scale_type);
+}
+
+LANES_INLINE v16 lanes_quant_offset(const struct lanes_quant *q, int tile, int group)
+{
+    return lanes_level(q, tile, group, q->at.offsets, q->at.super_offsets);
 }
 
 /* Fetches the scales and zero points of the panel that begins at `next`, which lie behind each
@@ -75,7 +101,70 @@ LANES_INLINE n16 lanes_quant_zero(const struct lanes_quant *q, int tile, int gro
         return n16_load_bytes(q->codes + (size_t)tile * q->tile_bytes + q->zeros_at +
                               (size_t)group * TILE_N);
     }
-    return n16_set1(q->w->format == WEIGHT_I4 ? 8 : 128);
+    const enum weight_format f = q->w->format;
+    return n16_set1(f == WEIGHT_I8                       ? 128
+                    : f == WEIGHT_I4 && q->w->has_offset ? 0
+                    : f == WEIGHT_I4                     ? 8
+                                                         : 32);
+}
+
+/* Codes that aren't whole bytes or nibbles are made bytes first, in the layout of I8. */
+LANES_INLINE int lanes_is_coded(const struct weight *w)
+{
+    return w->format == WEIGHT_I6 || w->format == WEIGHT_C2;
+}
+
+LANES_INLINE void lanes_bytes_six(uint8_t *out, const uint8_t *p, int count)
+{
+    const n16 low = n16_set1(0x0f0f0f0f), high = n16_set1(0x30303030);
+    for (int k = 0; k < count; k += 16, p += 192, out += 256) {
+        const n16 a = n16_load(p), b = n16_load(p + 64), c = n16_load(p + 128);
+        v16_prefetch(p + LANES_AHEAD_BYTES);
+        v16_prefetch(p + LANES_AHEAD_BYTES + 64);
+        v16_prefetch(p + LANES_AHEAD_BYTES + 128);
+        n16_store(out, n16_or(n16_and(a, low), n16_and(n16_shl(c, 4), high)));
+        n16_store(out + 64, n16_or(n16_and(n16_shr(a, 4), low), n16_and(n16_shl(c, 2), high)));
+        n16_store(out + 128, n16_or(n16_and(b, low), n16_and(c, high)));
+        n16_store(out + 192, n16_or(n16_and(n16_shr(b, 4), low), n16_and(n16_shr(c, 2), high)));
+    }
+}
+
+/* The 15-bit number of 16 rows. */
+LANES_INLINE n16 lanes_window(const uint8_t *p, v16 step, v16 start)
+{
+    const v16 x = v16_add(v16_mul(n16_float(n16_load_bytes(p)), step), start);
+    return v16_floor(v16_add(x, v16_set1(0.5f)));
+}
+
+LANES_INLINE void lanes_bytes_two(uint8_t *out, const uint8_t *p, const uint8_t *grid, int count)
+{
+    const v16 step = v16_load((const float *)(const void *)grid);
+    const v16 start = v16_load((const float *)(const void *)grid + TILE_N);
+    const n16 six = n16_set1(63);
+    for (int k = 0; k < count; k += 8, p += 32, out += 128) {
+        const n16 a = lanes_window(p, step, start), b = lanes_window(p + 16, step, start);
+        v16_prefetch(p + LANES_AHEAD_BYTES);
+        for (unsigned i = 0; i < 2; i++) {
+            const unsigned left = i == 0 ? 9 : 3, right = i == 0 ? 6 : 0;
+            const n16 c0 = n16_and(n16_shr(a, left), six), c1 = n16_and(n16_shr(b, left), six);
+            const n16 c2 = n16_and(n16_shr(a, right), six), c3 = n16_and(n16_shr(b, right), six);
+            n16_store(out + 64 * i,
+                      n16_or(n16_or(c0, n16_shl(c1, 8)), n16_or(n16_shl(c2, 16), n16_shl(c3, 24))));
+        }
+    }
+}
+
+/* Columns from .. from + count of one tile as bytes in the layout of I8; `from` and groups are
+ * multiples of 16. */
+LANES_SHARED void lanes_bytes(uint8_t *out, const struct lanes_quant *q, int tile, int from,
+                              int count)
+{
+    const uint8_t *codes = q->codes + (size_t)tile * q->tile_bytes;
+    if (q->w->format == WEIGHT_I6) {
+        lanes_bytes_six(out, codes + (size_t)from * 12, count);
+    } else {
+        lanes_bytes_two(out, codes + (size_t)from * 4, codes + q->at.grid, count);
+    }
 }
 
 LANES_INLINE float lanes_input_scale(const struct lanes_quant *q, const uint8_t *row, int group)
@@ -103,16 +192,16 @@ LANES_INLINE v16 lanes_code(n16 x, unsigned shift, n16 zero, enum weight_format 
         n16_sub(n16_and(n16_shr(x, shift), n16_set1(f == WEIGHT_I4 ? 15 : 255)), zero));
 }
 
-LANES_INLINE void lanes_decode_as(float *out, const struct lanes_quant *q, int tile, int from,
-                                  int count, enum weight_format f)
+/* p: the codes of the columns. */
+LANES_INLINE void lanes_decode_as(float *out, const struct lanes_quant *q, const uint8_t *p,
+                                  int tile, int from, int count, enum weight_format f)
 {
     const size_t unit_bytes = f == WEIGHT_I4 ? 64 : 128;
-    const uint8_t *p = q->codes + (size_t)tile * q->tile_bytes + (size_t)from / 8 * unit_bytes;
     n16 zero = lanes_quant_zero(q, tile, from / q->group);
     for (int k = 0; k < count; k += 8, p += unit_bytes, out += 8 * TILE_N) {
         const n16 a = n16_load(p), b = f == WEIGHT_I4 ? a : n16_load(p + 64);
         const unsigned high = f == WEIGHT_I4 ? 4 : 0; /* where b's codes begin */
-        if (q->w->has_zero && k % 32 == 0) {
+        if (q->w->has_zero && k % 16 == 0) {
             zero = lanes_quant_zero(q, tile, (from + k) / q->group);
         }
         v16_prefetch(p + LANES_AHEAD_BYTES);
@@ -131,18 +220,24 @@ LANES_INLINE void lanes_decode_as(float *out, const struct lanes_quant *q, int t
 LANES_SHARED void lanes_decode(float *out, const struct lanes_quant *q, int tile, int from,
                                int count)
 {
+    _Alignas(64) uint8_t bytes[QUANT_COLUMNS * TILE_N];
+    const uint8_t *p = q->codes + (size_t)tile * q->tile_bytes;
     switch (q->w->format) {
     case WEIGHT_I8:
-        lanes_decode_as(out, q, tile, from, count, WEIGHT_I8);
+        lanes_decode_as(out, q, p + (size_t)from * 16, tile, from, count, WEIGHT_I8);
         break;
     case WEIGHT_I4:
-        lanes_decode_as(out, q, tile, from, count, WEIGHT_I4);
+        lanes_decode_as(out, q, p + (size_t)from * 8, tile, from, count, WEIGHT_I4);
         break;
     case WEIGHT_F8_E4M3:
-        lanes_decode_as(out, q, tile, from, count, WEIGHT_F8_E4M3);
+        lanes_decode_as(out, q, p + (size_t)from * 16, tile, from, count, WEIGHT_F8_E4M3);
+        break;
+    case WEIGHT_F8_E5M2:
+        lanes_decode_as(out, q, p + (size_t)from * 16, tile, from, count, WEIGHT_F8_E5M2);
         break;
     default:
-        lanes_decode_as(out, q, tile, from, count, WEIGHT_F8_E5M2);
+        lanes_bytes(bytes, q, tile, from, count);
+        lanes_decode_as(out, q, bytes, tile, from, count, WEIGHT_I8);
         break;
     }
 }
@@ -162,6 +257,24 @@ LANES_SHARED void lanes_scale_chains(float *c, size_t ldc, const float *from, si
             }
             v16 chain = v16_load(from + (size_t)i * ld_from + t * TILE_N);
             v16_store(to, v16_fma(chain, s, group == 0 ? v16_zero() : v16_load(to)));
+        }
+    }
+}
+
+/* c = fma(sum of the group's activations, o, c); wide: the rows' activations of the group. */
+LANES_SHARED void lanes_add_offsets(float *c, size_t ldc, const float *wide, size_t ld_wide,
+                                    const struct lanes_quant *q, int group, int columns, int rows,
+                                    int n_tiles)
+{
+    for (int i = 0; i < rows; i++) {
+        v16 sum = v16_zero();
+        for (int k = 0; k < columns; k += 16) {
+            sum = v16_add(sum, v16_load_n(wide + (size_t)i * ld_wide + k, lanes_count(k, columns)));
+        }
+        const v16 all = v16_set1(v16_fold_add(sum));
+        for (int t = 0; t < n_tiles; t++) {
+            float *to = c + (size_t)i * ldc + t * TILE_N;
+            v16_store(to, v16_fma(all, lanes_quant_offset(q, t, group), v16_load(to)));
         }
     }
 }
@@ -213,6 +326,10 @@ LANES_INLINE void lanes_quant_block(float *c, size_t ldc, const float *decoded, 
             lanes_scale_chains(c, ldc, is_one ? c : part, s.ldc, q, (from + at) / q->group, a,
                                row_bytes, rows, n_tiles);
         }
+        if (q->w->has_offset) {
+            lanes_add_offsets(c, ldc, wide + at, QUANT_COLUMNS, q, (from + at) / q->group,
+                              2 * s.pairs, rows, n_tiles);
+        }
     }
 }
 
@@ -263,7 +380,13 @@ LANES_SHARED void lanes_scale_sums(float *c, size_t ldc, const float *from, size
             v16 s = v16_mul(scale, v16_set1(lanes_input_scale(q, row, group)));
             n16 sum = n16_load(from + (size_t)i * ld_from + t * TILE_N);
             sum = n16_sub(sum, n16_mul(zero, n16_set1(codes)));
-            v16_store(to, v16_fma(n16_float(sum), s, group == 0 ? v16_zero() : v16_load(to)));
+            v16 acc = v16_fma(n16_float(sum), s, group == 0 ? v16_zero() : v16_load(to));
+            if (q->w->has_offset) {
+                const v16 o = v16_mul(lanes_quant_offset(q, t, group),
+                                      v16_set1(lanes_input_scale(q, row, group)));
+                acc = v16_fma(v16_set1((float)codes), o, acc);
+            }
+            v16_store(to, acc);
         }
     }
 }
@@ -445,12 +568,17 @@ LANES_SHARED void lanes_quant_sums(float *c, size_t ldc, const void *a, size_t l
     _Alignas(64) float part[SUMS_ROWS * PANEL_TILES * TILE_N];
     _Alignas(64) int32_t halves[SUMS_ROWS * QUANT_COLUMNS / 2];
     const struct lanes_quant q = lanes_quant_of(w, tile);
-    const int is_one = q.n_groups == 1;
-    struct lanes_sums s = {.a = halves, .tile_bytes = q.tile_bytes};
+    _Alignas(64) uint8_t bytes[PANEL_TILES * QUANT_COLUMNS * TILE_N];
+    const int is_one = q.n_groups == 1, is_coded = lanes_is_coded(w);
+    struct lanes_sums s = {.a = halves,
+                           .tile_bytes = is_coded ? QUANT_COLUMNS * TILE_N : q.tile_bytes};
     for (int from = 0; from < w->k; from += QUANT_COLUMNS) {
         const int count = w->k - from < QUANT_COLUMNS ? w->k - from : QUANT_COLUMNS;
         const int step = is_one ? count : q.group;
-        s.b = q.codes + (size_t)from / 8 * (w->format == WEIGHT_I4 ? 64 : 128);
+        s.b = is_coded ? bytes : q.codes + (size_t)from / 8 * (w->format == WEIGHT_I4 ? 64 : 128);
+        for (int t = 0; is_coded && t < n_tiles; t++) {
+            lanes_bytes(bytes + t * QUANT_COLUMNS * TILE_N, &q, t, from, count);
+        }
         for (int row = 0; row < m; row += SUMS_ROWS) {
             const int rows = m - row < SUMS_ROWS ? m - row : SUMS_ROWS;
             const uint8_t *x = (const uint8_t *)a + (size_t)row * lda;
@@ -462,7 +590,7 @@ LANES_SHARED void lanes_quant_sums(float *c, size_t ldc, const void *a, size_t l
             for (int at = 0; at < count; at += step) {
                 s.unit = at / 8;
                 s.n_units = (count - at < step ? count - at : step) / 8;
-                lanes_sums_run(&s, rows, n_tiles, w->format);
+                lanes_sums_run(&s, rows, n_tiles, is_coded ? WEIGHT_I8 : w->format);
                 if (!is_one || from + count == w->k) {
                     lanes_scale_sums(to, ldc, s.sum, s.ld, &q, (from + at) / q.group, x, lda, rows,
                                      n_tiles);

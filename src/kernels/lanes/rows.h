@@ -14,8 +14,9 @@ LANES_INLINE void lanes_embed(void *x, size_t ldx, const struct weight *w, const
     const size_t pairs = (size_t)w->k / 2;
     for (int i = 0; weight_is_quantized(w) && i < m; i++) {
         for (int k = 0; k < w->k; k++) { /* the product is in the thread's mode, as all lanes are */
-            float scale, v = ref_quant_code(w, ids[i], k, &scale);
-            ref_store(x, (size_t)i * ldx + (size_t)k, v * scale, t);
+            float scale, offset, v = ref_quant_code(w, ids[i], k, &scale, &offset);
+            v = w->has_offset ? __builtin_fmaf(v, scale, offset) : v * scale;
+            ref_store(x, (size_t)i * ldx + (size_t)k, v, t);
         }
     }
     for (int i = 0; !weight_is_quantized(w) && i < m; i++) {

@@ -3,11 +3,6 @@
 #include "kernels/ref/math.h"
 #include "kernels/ref/ref.h"
 
-static const uint8_t *tile_base(const struct weight *w, int tile)
-{
-    return (const uint8_t *)w->data + (size_t)tile * weight_tile_bytes(w);
-}
-
 static int place_of(int k) /* p(k) of kernels.h */
 {
     return k % 4 * 2 + k % 8 / 4;
@@ -22,44 +17,81 @@ static float f8_value(int c, int bits, int low)
     return c & 0x80 ? -v : v;
 }
 
-/* A tile's codes and zero points, found once for many elements. */
+/* A tile's parts, found once for many elements. */
 struct tile {
-    const uint8_t *codes, *zeros;
+    const uint8_t *codes, *scales, *supers, *zeros, *offsets, *super_offsets;
+    const float *grid;
 };
 
 static struct tile tile_of(const struct weight *w, int tile)
 {
-    const size_t scales = (size_t)weight_groups(w) * TILE_N * dtype_size(w->scale_type);
-    struct tile t = {tile_base(w, tile), NULL};
-    if (w->has_zero) {
-        t.zeros = t.codes + (size_t)w->k * TILE_N / 2 + (scales + 63) / 64 * 64;
-    }
-    return t;
+    const struct weight_parts at = weight_parts(w);
+    const uint8_t *t = (const uint8_t *)w->data + (size_t)tile * at.end;
+    return (struct tile){t,
+                         t + at.scales,
+                         t + at.supers,
+                         t + at.zeros,
+                         t + at.offsets,
+                         t + at.super_offsets,
+                         (const float *)(const void *)(t + at.grid)};
+}
+
+/* One column of four that a byte of the 2-bit code stands for. */
+static float window_value(int byte, float step, float start, int column)
+{
+    const float x = ref_add(ref_add(ref_mul((float)byte, step), start), 0.5f);
+    return (float)(((int)floorf(x) >> (9 - 3 * column) & 63) - 32);
 }
 
 /* v of kernels.h: the number that a code stands for, before its scale. */
 static float value_of(const struct weight *w, const struct tile *t, int r, int k)
 {
     const int p = place_of(k);
+    const int zero = w->has_zero ? t->zeros[k / w->group * TILE_N + r] : 0;
+    if (w->format == WEIGHT_C2) {
+        return window_value(t->codes[k / 4 * TILE_N + r], t->grid[r], t->grid[TILE_N + r], k % 4);
+    }
+    if (w->format == WEIGHT_I6) {
+        const uint8_t *unit = t->codes + (size_t)k / 16 * 192 + (size_t)(r * 4 + p % 4);
+        const int low = unit[k / 8 % 2 * 64] >> (p < 4 ? 0 : 4) & 15;
+        const int high = unit[128] >> 2 * (k / 8 % 2 * 2 + p / 4) & 3;
+        return (float)((low | high << 4) - 32);
+    }
     if (w->format == WEIGHT_I4) {
         const int byte = t->codes[(size_t)k / 8 * 64 + (size_t)(r * 4 + p % 4)];
-        const int zero = w->has_zero ? t->zeros[k / w->group * TILE_N + r] : 8;
-        return (float)((p < 4 ? byte & 15 : byte >> 4) - zero);
+        const int bias = w->has_zero ? zero : w->has_offset ? 0 : 8;
+        return (float)((p < 4 ? byte & 15 : byte >> 4) - bias);
     }
     const int c = t->codes[(size_t)k / 8 * 128 + (size_t)(p / 4 * 64 + r * 4 + p % 4)];
-    return w->format == WEIGHT_I8        ? (float)(c - 128)
+    return w->format == WEIGHT_I8        ? (float)(c - (w->has_zero ? zero : 128))
            : w->format == WEIGHT_F8_E4M3 ? f8_value(c, 3, -6)
                                          : f8_value(c, 2, -14);
 }
 
-static float scale_of(const struct weight *w, int tile, int r, int group)
+static float float_at(const struct weight *w, const uint8_t *t, size_t at)
 {
-    const uint8_t *t =
-        tile_base(w, tile) + (size_t)w->k * TILE_N / (w->format == WEIGHT_I4 ? 2 : 1);
-    const size_t at = (size_t)group * TILE_N + (size_t)r;
     return w->scale_type == DTYPE_F32   ? ((const float *)(const void *)t)[at]
            : w->scale_type == DTYPE_F16 ? f16_to_f32(((const uint16_t *)(const void *)t)[at])
                                         : bf16_to_f32(((const uint16_t *)(const void *)t)[at]);
+}
+
+static float level_of(const struct weight *w, const uint8_t *sub, const uint8_t *super, int r,
+                      int group)
+{
+    const size_t s = w->super >= w->k ? 0 : (size_t)(group * w->group / w->super);
+    return ref_mul((float)(sub[group * TILE_N + r] - 128),
+                   float_at(w, super, s * TILE_N + (size_t)r));
+}
+
+static float scale_of(const struct weight *w, const struct tile *t, int r, int group)
+{
+    return w->super != 0 ? level_of(w, t->scales, t->supers, r, group)
+                         : float_at(w, t->scales, (size_t)group * TILE_N + (size_t)r);
+}
+
+static float offset_of(const struct weight *w, const struct tile *t, int r, int group)
+{
+    return level_of(w, t->offsets, t->super_offsets, r, group);
 }
 
 static size_t padded(size_t n_bytes)
@@ -97,6 +129,23 @@ static float group_sum(const struct weight *w, const struct tile *parts, const u
     return w->input == INPUT_I8 ? (float)sum : acc;
 }
 
+/* What an offset of the group is multiplied with. */
+static float input_sum(const struct weight *w, const uint8_t *a, enum act_type t, int group,
+                       int from, int to)
+{
+    int32_t sum;
+    float lane[16] = {0};
+    if (w->input == INPUT_I8) {
+        const size_t n = padded((size_t)w->k) + padded(4 * (size_t)weight_groups(w));
+        memcpy(&sum, a + n + 4 * (size_t)group, 4);
+        return (float)sum;
+    }
+    for (int k = from; k < to; k++) {
+        lane[(k - from) % 16] = ref_add(lane[(k - from) % 16], ref_load(a, (size_t)k, t));
+    }
+    return ref_fold16(lane);
+}
+
 void ref_quant_tile_row(float out[16], const void *a, enum act_type t, const struct weight *w,
                         int tile)
 {
@@ -106,26 +155,29 @@ void ref_quant_tile_row(float out[16], const void *a, enum act_type t, const str
         out[r] = 0.0f;
         for (int g = 0; g < groups; g++) {
             const int from = g * w->group, to = w->k - from < w->group ? w->k : from + w->group;
-            float s = scale_of(w, tile, r, g);
-            if (w->input != INPUT_ACT) {
-                s = ref_mul(s, input_scale(w, a, g));
-            }
+            const float sa = w->input != INPUT_ACT ? input_scale(w, a, g) : 1.0f;
+            const float s = ref_mul(scale_of(w, &parts, r, g), sa);
             out[r] = ref_fma(group_sum(w, &parts, a, t, tile, r, from, to), s, out[r]);
+            if (w->has_offset) {
+                const float o = ref_mul(offset_of(w, &parts, r, g), sa);
+                out[r] = ref_fma(input_sum(w, a, t, g, from, to), o, out[r]);
+            }
         }
     }
 }
 
-float ref_quant_code(const struct weight *w, int row, int k, float *scale)
+float ref_quant_code(const struct weight *w, int row, int k, float *scale, float *offset)
 {
     const struct tile parts = tile_of(w, row / TILE_N);
-    *scale = scale_of(w, row / TILE_N, row % TILE_N, k / w->group);
+    *scale = scale_of(w, &parts, row % TILE_N, k / w->group);
+    *offset = w->has_offset ? offset_of(w, &parts, row % TILE_N, k / w->group) : 0.0f;
     return value_of(w, &parts, row % TILE_N, k);
 }
 
 float ref_quant_element(const struct weight *w, int row, int k)
 {
-    float scale, v = ref_quant_code(w, row, k, &scale);
-    return ref_mul(v, scale);
+    float scale, offset, v = ref_quant_code(w, row, k, &scale, &offset);
+    return w->has_offset ? ref_fma(v, scale, offset) : ref_mul(v, scale);
 }
 
 static float round_f8(float x, enum input_format f)

@@ -57,7 +57,8 @@ void ref_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, i
  * scale, and as their product. */
 void ref_quant_tile_row(float out[16], const void *a, enum act_type t, const struct weight *w,
                         int tile);
-float ref_quant_code(const struct weight *w, int row, int k, float *scale);
+float ref_quant_code(const struct weight *w, int row, int k, float *scale, float *offset);
+float ref_fold16(float lane[16]); /* 8, 4, 2, 1: the lanes are spoilt */
 float ref_quant_element(const struct weight *w, int row, int k);
 int ref_argmax(const float *x, int n);
 void ref_logsumexp(const float *x, int n, float *max, double *sum);

@@ -18,7 +18,7 @@ static void embed(void *x, size_t ldx, const struct weight *w, const int32_t *id
     }
 }
 
-static float fold_lanes(float lane[16])
+float ref_fold16(float lane[16])
 {
     for (int half = 8; half; half /= 2) {
         for (int i = 0; i < half; i++) {
@@ -38,7 +38,7 @@ static void rmsnorm(void *out, size_t ldo, const void *x, size_t ldx, const floa
             float v = ref_load(x, row + (size_t)j, t);
             lane[j % 16] = ref_fma(v, v, lane[j % 16]);
         }
-        float mean = ref_div(fold_lanes(lane), (float)n);
+        float mean = ref_div(ref_fold16(lane), (float)n);
         float r = ref_div(1.0f, ref_sqrt(ref_add(mean, eps)));
         for (int j = 0; j < n; j++) {
             float v = ref_load(x, row + (size_t)j, t);

@@ -383,6 +383,12 @@ static inline v16 n16_float(n16 x)
     return (v16){_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)};
 }
 
+static inline n16 v16_floor(v16 x) /* of what an int32 holds */
+{
+    return (n16){_mm256_cvttps_epi32(_mm256_floor_ps(x.lo)),
+                 _mm256_cvttps_epi32(_mm256_floor_ps(x.hi))};
+}
+
 static inline n16 v16_round(v16 x) /* to the nearest integer, ties to even */
 {
     return (n16){_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi)};

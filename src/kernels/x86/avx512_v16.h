@@ -322,6 +322,11 @@ static inline v16 n16_float(n16 x)
     return _mm512_cvtepi32_ps(x);
 }
 
+static inline n16 v16_floor(v16 x) /* of what an int32 holds */
+{
+    return _mm512_cvt_roundps_epi32(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+
 static inline n16 v16_round(v16 x) /* to the nearest integer, ties to even */
 {
     return _mm512_cvtps_epi32(x);

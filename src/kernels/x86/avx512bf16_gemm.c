@@ -123,9 +123,14 @@ static void panel(float *c, size_t ldc, const void *a, size_t lda, const struct 
     }
 }
 
-/* Whether this level has its own panel: not for fp32 products and columns in another order. */
+/* Whether this level has its own panel: not for fp32 products, columns in another order, codes and
+ * scales that are put together first. */
 static int is_own(const struct weight *w, enum act_type t)
 {
+    if (weight_is_quantized(w) &&
+        (w->super != 0 || w->format == WEIGHT_I6 || (w->format == WEIGHT_I8 && w->has_zero))) {
+        return 0;
+    }
     return w->format == WEIGHT_BF16  ? t == ACT_BF16
            : !weight_is_quantized(w) ? 0
            : w->input != INPUT_ACT   ? 1
