@@ -29,6 +29,7 @@ for group in "$@"; do
         want="$want libcmocka-dev python3 python3-pytest python3-sentencepiece python3-jinja2"
         want="$want ca-certificates curl git openssl qemu-user libtest-json-schema-acceptance-perl"
         has_node || want="$want nodejs npm"
+        want="$want chromium nginx-light fonts-dejavu-core fonts-wqy-microhei"
         ;;
     bench) want="$want wrk util-linux" ;;
     lint) want="$want clang clang-format clang-tidy cppcheck shellcheck git" ;;

@@ -116,7 +116,7 @@ const frame = (o) => `data: ${JSON.stringify(o)}\n\n`;
 
 // Answers chat requests as `script(say, body)` wants it; the page's files, and every route it does not play, come from
 // the tern behind it. `override` maps 'GET /v1/models' and the like to (req, res) => void. `sent` are the bodies.
-export async function standIn(upstream) {
+export async function standIn(upstream, port = 0) {
   const sent = [];
   const self = { sent, override: {}, script: async (say) => { say.text('好。'); say.end(); }, open: 0, aborted: 0 };
   const chat = async (req, res, body) => {
@@ -178,7 +178,7 @@ export async function standIn(upstream) {
       forward(req, res, body);
     }
   });
-  await new Promise((done) => { server.listen(self.port ?? 0, '127.0.0.1', done); });
+  await new Promise((done) => { server.listen(port, '127.0.0.1', done); });
   self.port = server.address().port;
   self.url = `http://127.0.0.1:${self.port}/`;
   self.json = (value, status = 200) => (req, res) => {

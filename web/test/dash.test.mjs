@@ -2,9 +2,9 @@
 // The dashboard's arithmetic, without a browser: text of /metrics -> numbers -> points of the charts.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
-import { parse, total, histogram, between } from '../../web/src/dash/prom.js';
-import { read, point, follows } from '../../web/src/dash/series.js';
-import { ticks, runsOf, linePath } from '../../web/src/dash/scale.js';
+import { parse, total, histogram, between } from '../src/dash/prom.js';
+import { read, point, follows } from '../src/dash/series.js';
+import { ticks, runsOf, linePath } from '../src/dash/scale.js';
 
 test('a sample has its name, labels and value', () => {
   const f = parse('# HELP a what it is\n# TYPE a counter\na{x="1",y="two"} 3\na{x="2"} 4.5e1 1700000000\nb 7\n');
