@@ -62,23 +62,29 @@ void models_handle(struct server *s, struct http_exchange *x)
     http_respond(x, b->failed ? 503 : 200, "application/json", b->data, b->len);
 }
 
-/* 200 only when a token can be produced: the model is there, the server isn't going down, and an
+/* Ready only when a token can be produced: the model is there, the server isn't going down, and an
  * engine with work has made a step lately. */
+enum server_condition health_condition(const struct server *s)
+{
+    if (s->stopping) {
+        return SERVER_STOPPING;
+    }
+    if (!s->ready) {
+        return SERVER_LOADING;
+    }
+    struct engine_stats st;
+    engine_stats(s->model.engine, &st);
+    uint64_t now = clock_now_ns();
+    /* n_sequences counts what was handed over, also when the engine never looked at it. */
+    int has_work = s->n_sequences > 0 || st.n_running + st.n_waiting > 0;
+    int is_late = now > st.last_step_ns &&
+                  now - st.last_step_ns > (uint64_t)s->o.stall_timeout_s * 1000000000u;
+    return has_work && is_late ? SERVER_STALLED : SERVER_READY;
+}
+
 void health_handle(struct server *s, struct http_exchange *x)
 {
-    int healthy = s->ready && !s->stopping;
-    if (healthy) {
-        struct engine_stats st;
-        engine_stats(s->model.engine, &st);
-        uint64_t now = clock_now_ns();
-        /* n_sequences counts what was handed over, also when the engine never looked at it. */
-        int has_work = s->n_sequences > 0 || st.n_running + st.n_waiting > 0;
-        if (has_work && now > st.last_step_ns &&
-            now - st.last_step_ns > (uint64_t)s->o.stall_timeout_s * 1000000000u) {
-            healthy = 0;
-        }
-    }
-    respond_empty(x, healthy ? 200 : 503);
+    respond_empty(x, health_condition(s) == SERVER_READY ? 200 : 503);
 }
 
 void version_handle(struct server *s, struct http_exchange *x)

@@ -311,6 +311,13 @@ static void stop_step(struct server *s)
     }
 }
 
+static void beat(struct server *s)
+{
+    if (s->o.heartbeat) {
+        s->o.heartbeat(s->o.heartbeat_user, health_condition(s));
+    }
+}
+
 static void begin_stop(struct server *s, int times)
 {
     if (!s->stopping) {
@@ -320,6 +327,7 @@ static void begin_stop(struct server *s, int times)
         s->stopping = 1;
         s->deadline_ns = clock_now_ns() + (uint64_t)s->o.shutdown_timeout_s * 1000000000u;
         http_server_stop_accepting(s->http);
+        beat(s);
         struct timeval tv = {0, TICK_MS * 1000};
         event_add(s->ev_tick, &tv);
     }
@@ -388,6 +396,13 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     stop_step(arg);
+}
+
+static void on_beat(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    beat(arg);
 }
 
 static void on_events(evutil_socket_t fd, short what, void *arg)
@@ -503,6 +518,13 @@ static int add_events(struct server *s, struct err *e)
         event_add(s->ev_control, NULL) || event_add(s->ev_events, NULL) ||
         event_add(s->ev_worked, NULL)) {
         return err_set(e, ERR_NOMEM, "can't create the event loop's events");
+    }
+    if (s->o.heartbeat) {
+        struct timeval every = {s->o.heartbeat_ms / 1000, s->o.heartbeat_ms % 1000 * 1000};
+        s->ev_beat = event_new(s->base, -1, EV_PERSIST, on_beat, s);
+        if (!s->ev_beat || event_add(s->ev_beat, &every)) {
+            return err_set(e, ERR_NOMEM, "can't create the event loop's events");
+        }
     }
     if (signals_blocked()) {
         sigset_t set;
@@ -646,7 +668,8 @@ void server_close(struct server *s)
         engine_event_free((struct engine_event *)n);
     }
     buf_fini(&s->openapi);
-    struct event *events[] = {s->ev_control, s->ev_events, s->ev_worked, s->ev_signal, s->ev_tick};
+    struct event *events[] = {s->ev_control, s->ev_events, s->ev_worked,
+                              s->ev_signal,  s->ev_tick,   s->ev_beat};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
         if (events[i]) {
             event_free(events[i]);

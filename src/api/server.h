@@ -28,6 +28,13 @@
 #include "text/tokenizer.h"
 #include <stdint.h>
 
+enum server_condition {
+    SERVER_LOADING, /* no model yet */
+    SERVER_READY,   /* a token can be produced: what /health answers 200 to */
+    SERVER_STALLED, /* the engine has work and made no step for stall_timeout_s */
+    SERVER_STOPPING
+};
+
 /* Everything borrowed here is copied by server_open. Start from server_options_init. */
 struct server_options {
     const char *host; /* NULL: 0.0.0.0 */
@@ -96,6 +103,11 @@ struct server_options {
     int stream_interval;           /* 1 */
     const struct page *page;       /* of / and /dashboard; NULL: there is none. Not copied */
     const struct log *log;         /* borrowed for the server's life; NULL: default */
+    /* Called on the net thread every heartbeat_ms, and at once when the server begins to stop: that
+     * it is called at all shows that the loop turns. Must not block. NULL: nobody listens. */
+    void (*heartbeat)(void *user, enum server_condition c);
+    void *heartbeat_user;
+    int heartbeat_ms;
 };
 void server_options_init(struct server_options *o);
 

@@ -66,7 +66,7 @@ struct server {
 
     struct event_base *base;
     struct http_server *http;
-    struct event *ev_control, *ev_events, *ev_worked, *ev_signal, *ev_tick;
+    struct event *ev_control, *ev_events, *ev_worked, *ev_signal, *ev_tick, *ev_beat;
     struct mq *events, *worked, *to_worker;
     int control_fd, signal_fd;
     pthread_t thread, worker;
@@ -146,6 +146,7 @@ void detokenize_handle(struct server *s, struct http_exchange *x);
 void models_handle(struct server *s, struct http_exchange *x);
 void models_install(struct server *s); /* once the model is known */
 void health_handle(struct server *s, struct http_exchange *x);
+enum server_condition health_condition(const struct server *s); /* net thread */
 void version_handle(struct server *s, struct http_exchange *x);
 void load_handle(struct server *s, struct http_exchange *x);
 void metrics_handle(struct server *s, struct http_exchange *x);

@@ -683,7 +683,7 @@ static int put_defaults(struct opts *o, struct err *e)
     int n_rows = count_rows(o);
     for (int i = 0; i < n_rows; i++) {
         struct row_ref r = row_at(o, i);
-        const char *shown = r.row->flags & OPT_ENV_ONLY ? r.row->env : r.row->name;
+        const char *shown = opt_own_name(r.row);
         if (r.row->def && !(r.row->flags & (OPT_IGNORED | OPT_REFUSED | OPT_DEPRECATED))) {
             int rc = put_value(o, r, shown, NULL, r.row->def, OPT_FROM_DEFAULT, e);
             if (rc < 0) {
@@ -750,7 +750,7 @@ enum opt_source opts_source(const struct opts *o, const char *name)
     int n_rows = count_rows(o);
     for (int i = 0; i < n_rows; i++) {
         const struct opt *row = row_at(o, i).row;
-        const char *own = row->flags & OPT_ENV_ONLY ? row->env : row->name;
+        const char *own = opt_own_name(row);
         if (own && strcmp(own, name) == 0) {
             return (enum opt_source)o->source[i];
         }
@@ -760,23 +760,46 @@ enum opt_source opts_source(const struct opts *o, const char *name)
 
 /* ---- what is printed ---- */
 
+const struct opt *opts_row(const struct opts *o, int i)
+{
+    return i < count_rows(o) ? row_at(o, i).row : NULL;
+}
+
+int opts_is_listed(const struct opts *o, const struct opt *row)
+{
+    for (const char *const *p = o->unlisted; p && *p; p++) {
+        if (row->name && strcmp(*p, row->name) == 0) {
+            return 0;
+        }
+    }
+    return !(row->flags & OPT_HIDDEN);
+}
+
+const char *opt_own_name(const struct opt *row)
+{
+    return row->flags & OPT_ENV_ONLY ? row->env : row->name;
+}
+
+const char *opt_meta(const struct opt *row)
+{
+    static const char *const meta[] = {"", "N", "X", "TEXT", "SIZE", "A [B ...]", "TEXT", "JSON"};
+    return row->type == OPT_BOOL ? "" : row->meta ? row->meta : meta[row->type];
+}
+
+int opt_default_on(const struct opt *row)
+{
+    return row->type == OPT_BOOL && row->def && strcmp(row->def, "true") == 0;
+}
+
 static void help_row(const struct opt *row, struct buf *out)
 {
-    static const char *const meta[] = {"",      " N",         " X",    " TEXT",
-                                       " SIZE", " A [B ...]", " TEXT", " JSON"};
     struct buf left;
     buf_init(&left);
     if (row->flags & OPT_ENV_ONLY) {
         buf_printf(&left, "  %s", row->env);
     } else {
-        buf_printf(&left, "  --%s%s",
-                   row->type == OPT_BOOL && row->def && strcmp(row->def, "true") == 0 ? "[no-]"
-                                                                                      : "",
-                   row->name);
-        if (row->type != OPT_BOOL) {
-            buf_printf(&left, "%s%s", row->meta ? " " : meta[row->type],
-                       row->meta ? row->meta : "");
-        }
+        buf_printf(&left, "  --%s%s%s%s", opt_default_on(row) ? "[no-]" : "", row->name,
+                   *opt_meta(row) ? " " : "", opt_meta(row));
         if (row->others) {
             buf_printf(&left, ", %s", row->others);
         }
@@ -815,16 +838,6 @@ static void help_row(const struct opt *row, struct buf *out)
     buf_putc(out, '\n');
 }
 
-static int is_unlisted(const struct opts *o, const struct opt *row)
-{
-    for (const char *const *p = o->unlisted; p && *p; p++) {
-        if (row->name && strcmp(*p, row->name) == 0) {
-            return 1;
-        }
-    }
-    return (row->flags & OPT_HIDDEN) != 0;
-}
-
 int opts_help(const struct opts *o, const char *topic, struct buf *out)
 {
     if (topic && strcasecmp(topic, "all") == 0) {
@@ -844,12 +857,12 @@ int opts_help(const struct opts *o, const char *topic, struct buf *out)
             if (strcmp(row->group, head->group) != 0) {
                 continue;
             }
-            const char *own = row->flags & OPT_ENV_ONLY ? row->env : row->name;
+            const char *own = opt_own_name(row);
             size_t dashes = topic ? strspn(topic, "-") : 0;
             int named = topic && same_name(own, topic + dashes, strlen(topic + dashes));
             int wanted =
                 named ||
-                (!is_unlisted(o, row) &&
+                (opts_is_listed(o, row) &&
                  (!topic || (*topic && strncasecmp(topic, row->group, strlen(topic)) == 0)));
             if (wanted) {
                 if (!heading) {
@@ -908,7 +921,7 @@ void opts_describe(const struct opts *o, const char *secrets, struct buf *out)
         if (o->source[i] == OPT_FROM_DEFAULT || (r.row->flags & OPT_IGNORED)) {
             continue;
         }
-        const char *own = r.row->flags & OPT_ENV_ONLY ? r.row->env : r.row->name;
+        const char *own = opt_own_name(r.row);
         buf_puts(out, first ? "'" : ", '");
         first = 0;
         for (const char *p = own; *p; p++) {

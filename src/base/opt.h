@@ -105,6 +105,13 @@ enum opt_source opts_source(const struct opts *o, const char *name);
  * limits it.
  * ERR_NOT_FOUND when the topic names nothing. */
 int opts_help(const struct opts *o, const char *topic, struct buf *out);
+/* For other ways to print the tables. The i-th row of all tables counted through; NULL behind the
+ * last. Whether help lists it; and its name or, for OPT_ENV_ONLY, its variable. */
+const struct opt *opts_row(const struct opts *o, int i);
+int opts_is_listed(const struct opts *o, const struct opt *row);
+const char *opt_own_name(const struct opt *row);
+const char *opt_meta(const struct opt *row); /* what help calls the value; "" for OPT_BOOL */
+int opt_default_on(const struct opt *row);   /* a boolean that --no-x switches off */
 /* What was set, as vLLM prints it: {'model': 'x', 'max_model_len': 4096}. Values of rows named in
  * `secrets` (space separated, may be NULL) are printed as '***'. */
 void opts_describe(const struct opts *o, const char *secrets, struct buf *out);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The little that every command does with its options. */
 #include "cmd/args.h"
+#include "cmd/pages.h"
 #include "lib/hub.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,9 @@ int args_parse(struct opts *o, const char *command, int argc, char **argv)
     }
     if (!o->help) {
         return -1;
+    }
+    if (pages_command(o, command, o->help_topic) == 0) {
+        return 0;
     }
     struct buf b;
     buf_init(&b);

@@ -3,6 +3,8 @@
 #include "cmd/bench.h"
 #include "cmd/args.h"
 #include "cmd/cmd.h"
+#include "cmd/commands.h"
+#include "cmd/pages.h"
 #include "engine/rng.h"
 #include <math.h>
 #include <stdio.h>
@@ -124,23 +126,17 @@ int bench_save_json(const char *path, const struct buf *b, int append, struct er
 
 /* ---- the command ---- */
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *help;
-} benchmarks[] = {
-    {"serve", bench_serve, "requests over HTTP against a running server"},
-    {"latency", bench_latency, "one batch after the other, without a server"},
-    {"throughput", bench_throughput, "many requests at once, without a server"},
-};
-
 int cmd_bench(int argc, char **argv)
 {
-    const char *name = argc > 0 ? argv[0] : "";
+    const char *name = argc > 0 ? argv[0] : "", *family = "bench ";
     int help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
-    for (size_t i = 0; i < sizeof benchmarks / sizeof *benchmarks; i++) {
-        if (strcmp(name, benchmarks[i].name) == 0) {
-            return benchmarks[i].run(argc - 1, argv + 1);
+    size_t n = strlen(family);
+    if (strncmp(name, "--help=", 7) == 0 && pages_family("bench", name + 7) == 0) {
+        return 0;
+    }
+    for (const struct command *c = commands; c->name; c++) {
+        if (strncmp(c->name, family, n) == 0 && strcmp(name, c->name + n) == 0) {
+            return c->run(argc - 1, argv + 1);
         }
     }
     FILE *out = help ? stdout : stderr;
@@ -148,8 +144,10 @@ int cmd_bench(int argc, char **argv)
         fprintf(stderr, "tern bench: error: unknown benchmark '%s'\n", name);
     }
     fputs("usage: tern bench BENCHMARK [options]\n\nbenchmarks:\n", out);
-    for (size_t i = 0; i < sizeof benchmarks / sizeof *benchmarks; i++) {
-        fprintf(out, "  %-10s  %s\n", benchmarks[i].name, benchmarks[i].help);
+    for (const struct command *c = commands; c->name; c++) {
+        if (strncmp(c->name, family, n) == 0) {
+            fprintf(out, "  %-10s  %s\n", c->name + n, c->help);
+        }
     }
     return help ? 0 : EXIT_USAGE;
 }

@@ -5,6 +5,7 @@
 #define TERN_CMD_CMD_H
 
 int cmd_serve(int argc, char **argv);
+int cmd_health(int argc, char **argv);
 int cmd_run_batch(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_chat(int argc, char **argv);

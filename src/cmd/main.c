@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Picks the subcommand. */
 #include "cmd/args.h"
-#include "cmd/cmd.h"
+#include "cmd/commands.h"
+#include "cmd/pages.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -9,33 +10,18 @@
 #include <string.h>
 #include <unistd.h>
 
-struct command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *help;
-};
-
-static const struct command commands[] = {
-    {"serve", cmd_serve, "serve a model over an OpenAI-compatible HTTP API"},
-    {"generate", cmd_generate, "generate text from prompts, without a server"},
-    {"chat", cmd_chat, "talk to a model or to an OpenAI-compatible server"},
-    {"complete", cmd_complete, "let a model or a server go on with lines of text"},
-    {"pull", cmd_pull, "fetch a model from Hugging Face or ModelScope"},
-    {"run-batch", cmd_run_batch, "answer the requests of an OpenAI batch file"},
-    {"tokenize", cmd_tokenize, "text to token ids and back"},
-    {"info", cmd_info, "say what a model holds and needs, and whether it fits here"},
-    {"align", cmd_align,
-     "compare the compiled plan with eager execution, bit by bit, and with stored logits"},
-    {"quantize", cmd_quantize, "write a quantized copy of a model: int8, int4 or fp8"},
-    {"bench", cmd_bench, "latency, throughput and serving benchmarks, as vLLM's"},
-    {"eval", cmd_eval, "perplexity, multiple choice, GSM8K, BLEU and ROUGE-L of a model"},
-};
-
 static void print_help(FILE *out)
 {
-    fputs("usage: tern COMMAND [options]\n\ncommands:\n", out);
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+    const char *group = "";
+    fputs("usage: tern COMMAND [options]\n", out);
+    for (const struct command *c = commands; c->name; c++) {
+        if (strcmp(group, c->group) != 0) {
+            group = c->group;
+            fprintf(out, "\n%s:\n", group);
+        }
+        if (!strchr(c->name, ' ')) { /* `tern bench --help` names what it leads to */
+            fprintf(out, "  %-10s %s\n", c->name, c->help);
+        }
     }
     fputs("\n  tern COMMAND --help   options of a command\n  tern --version        version\n", out);
 }
@@ -77,10 +63,12 @@ int main(int argc, char **argv)
         print_help(stdout);
         return end(name, 0);
     }
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        if (strcmp(name, commands[i].name) == 0) {
-            return end(name, commands[i].run(argc - 2, argv + 2));
-        }
+    if (strncmp(name, "--help=", 7) == 0 && pages_program(name + 7) == 0) {
+        return end(name, 0);
+    }
+    const struct command *c = strchr(name, ' ') ? NULL : command_find(name);
+    if (c) {
+        return end(name, c->run(argc - 2, argv + 2));
     }
     if (*name) {
         fprintf(stderr, "tern: error: unknown command '%s'\n", name);

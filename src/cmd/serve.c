@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "cmd/cmd.h"
+#include "cmd/notify.h"
 #include "text/answer.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -317,6 +318,44 @@ static void early_stop_end(struct early_stop *x)
         server_stop(
             x->server); /* no effect when it has ended; else nothing would wake the thread */
         pthread_join(x->thread, NULL);
+    }
+}
+
+/* ---- the supervisor ---- */
+
+#define BEAT_MS       10000 /* at least this often, more often if a watchdog asks for it */
+#define EXTEND_TIME_S 60    /* from each beat while a start or an end lasts */
+
+/* Called by the net loop. A sign of life goes out only while a token can be produced. */
+static void on_heartbeat(void *user, enum server_condition c)
+{
+    const struct notify *n = user;
+    switch (c) {
+    case SERVER_LOADING:
+        notify_send(n, "EXTEND_TIMEOUT_USEC=%d", EXTEND_TIME_S * 1000000);
+        break;
+    case SERVER_READY:
+        if (n->watchdog_us) {
+            notify_send(n, "WATCHDOG=1");
+        }
+        break;
+    case SERVER_STALLED:
+        notify_send(n, "STATUS=The engine has work but makes no step");
+        break;
+    case SERVER_STOPPING:
+        notify_send(n, "STOPPING=1\nSTATUS=Ending the running requests\nEXTEND_TIMEOUT_USEC=%d",
+                    EXTEND_TIME_S * 1000000);
+        break;
+    }
+}
+
+static void set_heartbeat(struct server_options *so, struct notify *n)
+{
+    if (n->fd >= 0) {
+        uint64_t ms = n->watchdog_us / 3000;
+        so->heartbeat = on_heartbeat;
+        so->heartbeat_user = n;
+        so->heartbeat_ms = ms > 0 && ms < BEAT_MS ? (int)ms : BEAT_MS;
     }
 }
 
@@ -628,7 +667,8 @@ void serve_set_ready(const struct setup *s, struct server *server)
     buf_fini(&config);
 }
 
-static int run(struct setup *s, const struct opts *o, const struct args_server *v, struct err *e)
+static int run(struct setup *s, const struct opts *o, const struct args_server *v, struct notify *n,
+               struct err *e)
 {
     struct serve_lists lists;
     struct server_options so;
@@ -641,6 +681,9 @@ static int run(struct setup *s, const struct opts *o, const struct args_server *
     if (rc < 0) {
         goto done;
     }
+    set_heartbeat(&so, n);
+    notify_send(n, "STATUS=Loading %s\nEXTEND_TIMEOUT_USEC=%d", s->a->model,
+                EXTEND_TIME_S * 1000000);
     log_banner(s, o);
     rc = server_open(&server, &so, e);
     if (rc < 0) {
@@ -657,6 +700,9 @@ static int run(struct setup *s, const struct opts *o, const struct args_server *
     log_info(&s->log, "Supported tasks: ['generate']");
     serve_set_ready(s, server);
     announce(s, server);
+    char url[512];
+    server_url(server, url, sizeof url);
+    notify_send(n, "READY=1\nSTATUS=Serving %s on %s", so.served_model_names[0], url);
     if (!v->disable_log_stats) {
         throughput.engine = s->engine;
         throughput_start(&throughput);
@@ -701,7 +747,13 @@ int cmd_serve(int argc, char **argv)
     if (rc < 0) {
         snprintf(prefix, sizeof prefix, "(APIServer pid=%d) ", (int)getpid());
         args_log(&o, &a, prefix, &s.log);
-        rc = run(&s, &o, &v, &e);
+        struct notify n;
+        notify_open(&n);
+        rc = run(&s, &o, &v, &n, &e);
+        if (rc < 0 && rc != ERR_CANCELED) {
+            notify_send(&n, "STATUS=%s", e.text);
+        }
+        notify_close(&n);
         rc = rc == ERR_CANCELED ? 0
              : rc < 0           ? fail(&s, command, &e)
                                 : 0; /* told to stop while loading */
