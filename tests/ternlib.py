@@ -4,6 +4,7 @@
 Everything here sees tern only from outside: its command line, its sockets, its files. Standard library only, so that the
 tests run wherever Debian's python3-pytest does.
 """
+import ctypes
 import fcntl
 import http.client
 import json
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 TERN = os.environ.get("TERN_BIN", str(SOURCE / "build" / "tern"))
@@ -62,6 +64,29 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+class Stopped:
+    """Stops one thread of a child process, as a debugger does."""
+    SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
+
+    def __init__(self, pid, name):
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        self.libc.ptrace.restype = ctypes.c_long
+        self.tid = next(int(t.name) for t in pathlib.Path(f"/proc/{pid}/task").iterdir()
+                        if (t / "comm").read_text().strip() == name)
+
+    def __enter__(self):
+        if self.libc.ptrace(self.SEIZE, self.tid, None, None) != 0:
+            raise unittest.SkipTest(f"ptrace is not allowed here ({os.strerror(ctypes.get_errno())})")
+        assert self.libc.ptrace(self.INTERRUPT, self.tid, None, None) == 0
+        status = ctypes.c_int()
+        assert self.libc.waitpid(self.tid, ctypes.byref(status), self.WALL) == self.tid
+        return self
+
+    def __exit__(self, *exc):
+        self.libc.ptrace(self.DETACH, self.tid, None, None)
 
 
 class Reply:

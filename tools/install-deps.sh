@@ -28,6 +28,7 @@ for group in "$@"; do
     test)
         want="$want libcmocka-dev python3 python3-pytest python3-sentencepiece python3-jinja2"
         want="$want ca-certificates curl git openssl qemu-user libtest-json-schema-acceptance-perl"
+        want="$want mandoc groff-base zsh dpkg-dev lintian systemd python3-yaml binutils"
         has_node || want="$want nodejs npm"
         want="$want chromium nginx-light fonts-dejavu-core fonts-wqy-microhei"
         ;;

@@ -326,15 +326,25 @@ static void early_stop_end(struct early_stop *x)
 #define BEAT_MS       10000 /* at least this often, more often if a watchdog asks for it */
 #define EXTEND_TIME_S 60    /* from each beat while a start or an end lasts */
 
+struct supervision {
+    struct notify notify;
+    char serving[640];          /* the status while all is well; written before readiness */
+    enum server_condition last; /* the net loop's */
+};
+
 /* Called by the net loop. A sign of life goes out only while a token can be produced. */
 static void on_heartbeat(void *user, enum server_condition c)
 {
-    const struct notify *n = user;
+    struct supervision *v = user;
+    const struct notify *n = &v->notify;
     switch (c) {
     case SERVER_LOADING:
         notify_send(n, "EXTEND_TIMEOUT_USEC=%d", EXTEND_TIME_S * 1000000);
         break;
     case SERVER_READY:
+        if (v->last == SERVER_STALLED) {
+            notify_send(n, "STATUS=%s", v->serving);
+        }
         if (n->watchdog_us) {
             notify_send(n, "WATCHDOG=1");
         }
@@ -347,16 +357,25 @@ static void on_heartbeat(void *user, enum server_condition c)
                     EXTEND_TIME_S * 1000000);
         break;
     }
+    v->last = c;
 }
 
-static void set_heartbeat(struct server_options *so, struct notify *n)
+static void set_heartbeat(struct server_options *so, struct supervision *v)
 {
-    if (n->fd >= 0) {
-        uint64_t ms = n->watchdog_us / 3000;
+    if (v->notify.fd >= 0) {
+        uint64_t ms = v->notify.watchdog_us / 3000;
         so->heartbeat = on_heartbeat;
-        so->heartbeat_user = n;
+        so->heartbeat_user = v;
         so->heartbeat_ms = ms > 0 && ms < BEAT_MS ? (int)ms : BEAT_MS;
     }
+}
+
+static void describe_serving(struct supervision *v, const struct server_options *so,
+                             const struct server *server)
+{
+    char url[512];
+    server_url(server, url, sizeof url);
+    snprintf(v->serving, sizeof v->serving, "Serving %.100s on %s", so->served_model_names[0], url);
 }
 
 /* ---- start-up ---- */
@@ -667,8 +686,8 @@ void serve_set_ready(const struct setup *s, struct server *server)
     buf_fini(&config);
 }
 
-static int run(struct setup *s, const struct opts *o, const struct args_server *v, struct notify *n,
-               struct err *e)
+static int run(struct setup *s, const struct opts *o, const struct args_server *v,
+               struct supervision *watch, struct err *e)
 {
     struct serve_lists lists;
     struct server_options so;
@@ -681,8 +700,8 @@ static int run(struct setup *s, const struct opts *o, const struct args_server *
     if (rc < 0) {
         goto done;
     }
-    set_heartbeat(&so, n);
-    notify_send(n, "STATUS=Loading %s\nEXTEND_TIMEOUT_USEC=%d", s->a->model,
+    set_heartbeat(&so, watch);
+    notify_send(&watch->notify, "STATUS=Loading %s\nEXTEND_TIMEOUT_USEC=%d", s->a->model,
                 EXTEND_TIME_S * 1000000);
     log_banner(s, o);
     rc = server_open(&server, &so, e);
@@ -698,11 +717,10 @@ static int run(struct setup *s, const struct opts *o, const struct args_server *
     }
     log_generation(s);
     log_info(&s->log, "Supported tasks: ['generate']");
+    describe_serving(watch, &so, server);
     serve_set_ready(s, server);
     announce(s, server);
-    char url[512];
-    server_url(server, url, sizeof url);
-    notify_send(n, "READY=1\nSTATUS=Serving %s on %s", so.served_model_names[0], url);
+    notify_send(&watch->notify, "READY=1\nSTATUS=%s", watch->serving);
     if (!v->disable_log_stats) {
         throughput.engine = s->engine;
         throughput_start(&throughput);
@@ -747,13 +765,13 @@ int cmd_serve(int argc, char **argv)
     if (rc < 0) {
         snprintf(prefix, sizeof prefix, "(APIServer pid=%d) ", (int)getpid());
         args_log(&o, &a, prefix, &s.log);
-        struct notify n;
-        notify_open(&n);
-        rc = run(&s, &o, &v, &n, &e);
+        struct supervision watch = {.last = SERVER_LOADING};
+        notify_open(&watch.notify);
+        rc = run(&s, &o, &v, &watch, &e);
         if (rc < 0 && rc != ERR_CANCELED) {
-            notify_send(&n, "STATUS=%s", e.text);
+            notify_send(&watch.notify, "STATUS=%s", e.text);
         }
-        notify_close(&n);
+        notify_close(&watch.notify);
         rc = rc == ERR_CANCELED ? 0
              : rc < 0           ? fail(&s, command, &e)
                                 : 0; /* told to stop while loading */

@@ -575,29 +575,6 @@ def test_a_signal_while_the_model_loads_ends_it_at_once_with_0(tmp_path):
 
 # ---- health -------------------------------------------------------------------------------------------------------
 
-class Stopped:
-    """Stops one thread of a child process, as a debugger does."""
-    SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
-
-    def __init__(self, pid, name):
-        self.libc = ctypes.CDLL(None, use_errno=True)
-        self.libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-        self.libc.ptrace.restype = ctypes.c_long
-        self.tid = next(int(t.name) for t in pathlib.Path(f"/proc/{pid}/task").iterdir()
-                        if (t / "comm").read_text().strip() == name)
-
-    def __enter__(self):
-        if self.libc.ptrace(self.SEIZE, self.tid, None, None) != 0:
-            pytest.skip(f"ptrace is not allowed here ({os.strerror(ctypes.get_errno())})")
-        assert self.libc.ptrace(self.INTERRUPT, self.tid, None, None) == 0
-        status = ctypes.c_int()
-        assert self.libc.waitpid(self.tid, ctypes.byref(status), self.WALL) == self.tid
-        return self
-
-    def __exit__(self, *exc):
-        self.libc.ptrace(self.DETACH, self.tid, None, None)
-
-
 def wait_health(s, status, seconds):
     end = time.monotonic() + seconds * SLOW
     while s.get("/health").status != status:
@@ -611,7 +588,7 @@ def test_health_is_503_while_the_engine_is_stuck_and_200_again_when_it_goes_on(s
         sock.sendall(http_bytes("/v1/completions", {"prompt": "a", "max_tokens": 300, "ignore_eos": True}))
         s.wait_running()
         assert s.get("/health").status == 200
-        with Stopped(s.proc.pid, "tern-engine"):
+        with ternlib.Stopped(s.proc.pid, "tern-engine"):
             wait_health(s, 503, 20)
             assert s.get("/ping").status == 503 and s.get("/v1/models").status == 200
         wait_health(s, 200, 20)
@@ -621,7 +598,7 @@ def test_health_is_503_while_the_engine_is_stuck_and_200_again_when_it_goes_on(s
 
 def test_health_notices_an_engine_that_never_looks_at_a_request():
     with Server(args=[*BASE, "--stall-timeout", 1]) as s:
-        with Stopped(s.proc.pid, "tern-engine"):
+        with ternlib.Stopped(s.proc.pid, "tern-engine"):
             time.sleep(1.5)
             assert s.get("/health").status == 200  # nothing to do: idle is no fault
             sock = s.raw(60)

@@ -62,6 +62,26 @@ def test_signs_of_life_come_thrice_in_the_time_that_is_asked_for(tmp_path):
     m.close()
 
 
+def test_no_sign_of_life_comes_while_the_engine_is_stuck(tmp_path, slow_model):
+    m = Manager(f"{tmp_path}/notify")
+    env = {"NOTIFY_SOCKET": f"{tmp_path}/notify", "WATCHDOG_USEC": "600000"}
+    with ternlib.Server(slow_model, ["--max-model-len", 4096, "--kv-cache-memory-bytes", "64M", "--stall-timeout", 1],
+                        wait=False, env=env) as s:
+        m.until("READY=1")
+        with ternlib.Stopped(s.proc.pid, "tern-engine"):
+            for _ in range(8):
+                m.until("WATCHDOG=1", 5)  # nothing to do: idle is no fault
+            sock = s.raw(60)
+            sock.sendall(ternlib.http_bytes("/v1/completions", {"prompt": "a", "max_tokens": 3}))
+            m.until("STATUS=The engine has work but makes no step", 20)
+            quiet = m.until("STATUS=The engine has work but makes no step", 20)
+            assert quiet == [["STATUS=The engine has work but makes no step"]], quiet
+        got = m.until("WATCHDOG=1", 20)
+        assert any(x.startswith("STATUS=Serving ") for message in got for x in message), "the status stays wrong"
+        sock.close()
+    m.close()
+
+
 def test_a_watchdog_of_another_process_is_not_fed(tmp_path):
     m = Manager(f"{tmp_path}/notify")
     env = {"NOTIFY_SOCKET": f"{tmp_path}/notify", "WATCHDOG_USEC": "300000", "WATCHDOG_PID": "1"}
