@@ -146,8 +146,19 @@ static int time_batch(struct batch *b, const struct args_latency *a, const int32
     return rc;
 }
 
-static int report_latency(const struct args_latency *a, struct bench_values *latencies,
-                          struct err *e)
+/* What the weights take, and what a token at batch 1 reads of them. */
+static void report_weights(const struct setup *s, struct json_writer *w)
+{
+    const uint64_t resident = model_weight_bytes(s->model),
+                   read = model_weight_bytes_per_token(s->model);
+    printf("Weights: %.1f MB resident (%.1f %% of 16 bits), %.1f MB read per token\n",
+           (double)resident / 1e6, 100 * model_share_of_16_bit(s->model), (double)read / 1e6);
+    json_w_kint(w, "weight_bytes", (int64_t)resident);
+    json_w_kint(w, "weight_bytes_per_token", (int64_t)read);
+}
+
+static int report_latency(const struct setup *s, const struct args_latency *a,
+                          struct bench_values *latencies, struct err *e)
 {
     static const int percents[] = {10, 25, 50, 75, 90, 99};
     struct buf b;
@@ -175,6 +186,7 @@ static int report_latency(const struct args_latency *a, struct bench_values *lat
         printf("%d%% percentile latency: %g seconds\n", percents[i], v);
     }
     json_w_object_end(&w);
+    report_weights(s, &w);
     json_w_object_end(&w);
     rc = a->output_json ? bench_save_json(a->output_json, &b, 0, e) : 0;
     buf_fini(&b);
@@ -208,7 +220,7 @@ static int run_latency(struct setup *s, const struct args_latency *a, struct err
             rc = bench_values_add(&latencies, seconds);
         }
     }
-    rc = rc < 0 ? rc : report_latency(a, &latencies, e);
+    rc = rc < 0 ? rc : report_latency(s, a, &latencies, e);
     setup_close(s); /* first: the engine's events go to the queue */
     mq_free(b.reply);
     free(b.ids);
@@ -219,8 +231,9 @@ static int run_latency(struct setup *s, const struct args_latency *a, struct err
 
 /* ---- throughput ---- */
 
-static int report_throughput(const struct args_throughput *a, const struct bench_dataset *d,
-                             int64_t output, double seconds, struct err *e)
+static int report_throughput(const struct setup *s, const struct args_throughput *a,
+                             const struct bench_dataset *d, int64_t output, double seconds,
+                             struct err *e)
 {
     struct buf b;
     struct json_writer w;
@@ -240,6 +253,7 @@ static int report_throughput(const struct args_throughput *a, const struct bench
     json_w_kint(&w, "total_num_tokens", input + output);
     json_w_kdouble(&w, "requests_per_second", (double)d->n / seconds);
     json_w_kdouble(&w, "tokens_per_second", (double)(input + output) / seconds);
+    report_weights(s, &w);
     json_w_object_end(&w);
     int rc = a->output_json ? bench_save_json(a->output_json, &b, 0, e) : 0;
     buf_fini(&b);
@@ -286,7 +300,7 @@ static int run_throughput(struct setup *s, const struct args_throughput *a,
         rc = submit_all(&b, &d, (int)a->n, e);
         rc = finish(&b, rc, e);
         double seconds = (double)(clock_now_ns() - start) * 1e-9;
-        rc = rc < 0 ? rc : report_throughput(a, &d, b.n_output_tokens, seconds, e);
+        rc = rc < 0 ? rc : report_throughput(s, a, &d, b.n_output_tokens, seconds, e);
     }
     setup_close(s); /* first: the engine's events go to the queue */
     mq_free(b.reply);

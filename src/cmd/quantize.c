@@ -27,7 +27,7 @@
 #define SEQS       4 /* windows of a text that are in flight */
 
 struct args_quantize {
-    const char *scheme, *format, *group, *text;
+    const char *scheme, *format, *group, *head, *text;
     struct opt_list ignored;
     int search, json;
 };
@@ -61,14 +61,22 @@ static const struct opt rows[] = {
      .group = G_QUANTIZE,
      .def = "true",
      .help = "int4: the scale with the smallest squared error; else the one that spans the range."},
+    {.name = "head",
+     .type = OPT_STRING,
+     .offset = FIELD(head),
+     .group = G_QUANTIZE,
+     .def = "16",
+     .choices = "16|8|4",
+     .help = "Bits of embedding and head (stored once when tied): 8 as the scheme has them, 4 in "
+             "groups of 32. Needs --format compressed-tensors."},
     {.name = "ignore",
      .type = OPT_LIST,
      .offset = FIELD(ignored),
      .group = G_QUANTIZE,
      .meta = "LAYER",
      .help = "Linear layers that stay as they are, by whole name, first or last parts; none: all "
-             "are quantized. Default: fp8 o_proj gate_proj up_proj, others none. Embedding, norms "
-             "and head always stay."},
+             "are quantized. Default: fp8 o_proj gate_proj up_proj, others none. Norms always "
+             "stay, embedding and head unless --head."},
     {.name = "perplexity",
      .type = OPT_STRING,
      .offset = FIELD(text),
@@ -398,8 +406,12 @@ static int resolve(struct quantizing *q, const struct opts *o)
                (opts_source(o, "group-size") != OPT_FROM_DEFAULT ||
                 opts_source(o, "scale-search") != OPT_FROM_DEFAULT)) {
         wrong = "--group-size and --scale-search need --scheme int4";
-    } else if (opts_source(o, "quantization") != OPT_FROM_DEFAULT) {
-        wrong = "--quantization is of no use here: --scheme says what is made";
+    } else if (strcmp(own->head, "16") != 0 && (awq || blocks)) {
+        wrong = "--head 8 and 4 need --format compressed-tensors";
+    } else if (opts_source(o, "quantization") != OPT_FROM_DEFAULT ||
+               opts_source(o, "quantization-head") != OPT_FROM_DEFAULT) {
+        wrong = "--quantization and --quantization-head are of no use here: --scheme and --head "
+                "say what is made";
     }
     if (wrong) {
         fprintf(stderr, "usage: %s\ntern quantize: error: %s\n", o->usage, wrong);
@@ -414,6 +426,7 @@ static int resolve(struct quantizing *q, const struct opts *o)
                                                      : QUANT_WRITE_FP8,
         .group = (int)strtol(own->group, NULL, 10),
         .search = own->search,
+        .head_bits = strcmp(own->head, "16") == 0 ? 0 : (int)strtol(own->head, NULL, 10),
         .ignored = own->ignored.v,
         .n_ignored = own->ignored.n,
         .user = q,

@@ -282,14 +282,31 @@ struct source {
 
 static void read_run(float *out, const struct source *s, int row, int col, int count)
 {
-    size_t at = (size_t)row * s->stride_row + (size_t)col * s->stride_col;
-    for (int i = 0; i < count; i++, at += s->stride_col) {
-        out[i] = s->type == DTYPE_F32   ? ((const float *)s->p)[at]
-                 : s->type == DTYPE_F16 ? f16_to_f32(((const uint16_t *)s->p)[at])
-                                        : bf16_to_f32(((const uint16_t *)s->p)[at]);
-        if (!(fabsf(out[i]) <= 3.4028234664e38f)) {
-            out[i] = 0;
+    const size_t at = (size_t)row * s->stride_row + (size_t)col * s->stride_col;
+    if (s->type == DTYPE_F32) {
+        const float *from = (const float *)s->p + at;
+        for (int i = 0; i < count; i++) {
+            out[i] = from[(size_t)i * s->stride_col];
         }
+    } else if (s->type == DTYPE_F16) {
+        const uint16_t *from = (const uint16_t *)s->p + at;
+        for (int i = 0; i < count; i++) {
+            out[i] = f16_to_f32(from[(size_t)i * s->stride_col]);
+        }
+    } else if (s->stride_col == 1) {
+        const uint16_t *from = (const uint16_t *)s->p + at;
+        for (int i = 0; i < count; i++) {
+            out[i] = ref_from_bits((uint32_t)from[i] << 16);
+        }
+    } else {
+        const uint16_t *from = (const uint16_t *)s->p + at;
+        for (int i = 0; i < count; i++) {
+            out[i] = ref_from_bits((uint32_t)from[(size_t)i * s->stride_col] << 16);
+        }
+    }
+    for (int i = 0; i < count; i++) { /* NaN and infinities */
+        const uint32_t bits = ref_bits(out[i]);
+        out[i] = ref_from_bits((bits & 0x7fffffffu) < 0x7f800000u ? bits : 0);
     }
 }
 
@@ -297,17 +314,51 @@ struct range {
     float low, high, extreme; /* extreme: the first of largest magnitude */
 };
 
-static struct range range_of(const struct source *s, int row, int col, int count)
+/* Whole numbers in the order of the floats whose bits they are made from: the compiler may then
+ * take minima and maxima of several at a time. */
+static int32_t ordered(float x)
+{
+    const int32_t bits = (int32_t)ref_bits(x);
+    return bits ^ ((bits >> 31) & INT32_MAX);
+}
+
+static float from_ordered(int32_t v)
+{
+    return ref_from_bits((uint32_t)(v ^ ((v >> 31) & INT32_MAX)));
+}
+
+/* `size` only: extreme is the largest magnitude, low and high stay 0. */
+static struct range range_of(const struct source *s, int row, int col, int count, int size)
 {
     struct range r = {0, 0, 0};
     float x[RUN];
     for (int from = 0; from < count; from += RUN) {
         const int n = count - from < RUN ? count - from : RUN;
         read_run(x, s, row, col + from, n);
+        int32_t amax = 0, low = 0, high = 0;
         for (int i = 0; i < n; i++) {
-            r.low = x[i] < r.low ? x[i] : r.low;
-            r.high = x[i] > r.high ? x[i] : r.high;
-            r.extreme = fabsf(x[i]) > fabsf(r.extreme) ? x[i] : r.extreme;
+            const int32_t a = (int32_t)(ref_bits(x[i]) & 0x7fffffffu);
+            amax = a > amax ? a : amax;
+        }
+        if (size) {
+            const float a = ref_from_bits((uint32_t)amax);
+            r.extreme = a > r.extreme ? a : r.extreme;
+            continue;
+        }
+        for (int i = 0; i < n; i++) {
+            const int32_t v = ordered(x[i]);
+            low = v < low ? v : low;
+            high = v > high ? v : high;
+        }
+        const float a = from_ordered(low), b = from_ordered(high);
+        r.low = a < r.low ? a : r.low;
+        r.high = b > r.high ? b : r.high;
+        if (ref_from_bits((uint32_t)amax) > fabsf(r.extreme)) {
+            int i = 0;
+            while ((int32_t)(ref_bits(x[i]) & 0x7fffffffu) != amax) {
+                i++;
+            }
+            r.extreme = x[i];
         }
     }
     return r;
@@ -343,10 +394,9 @@ static uint8_t f8_bits(float x, int bits, int low)
     const float sum = x + magic;
     x = sum - magic;
     e = (int)(ref_bits(x) >> 23) - 127;
-    if (e < low) {
-        return (uint8_t)(x * ref_from_bits((uint32_t)(bits - low + 127) << 23));
-    }
-    return (uint8_t)((ref_bits(x) >> (23 - bits)) - ((uint32_t)(low - 1 + 127) << bits));
+    const int small = (int)(x * ref_from_bits((uint32_t)(bits - low + 127) << 23));
+    const int normal = (int)(ref_bits(x) >> (23 - bits)) - ((low - 1 + 127) << bits);
+    return (uint8_t)(e < low ? small : normal);
 }
 
 static float clip(float x, float low, float high)
@@ -354,23 +404,52 @@ static float clip(float x, float low, float high)
     return x < low ? low : x > high ? high : x;
 }
 
+static void encode8(uint8_t *out, const float *x, int count, float s)
+{
+    for (int i = 0; i < count; i++) {
+        const float v = x[i] / s, size = clip(fabsf(v), 0, 127);
+        const int code = (int)(size + 0.5f);
+        out[i] = (uint8_t)(128 + (v < 0 ? -code : code));
+    }
+}
+
+static void encode4(uint8_t *out, const float *x, int count, float s, float z)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: the sum has no fraction */
+    for (int i = 0; i < count; i++) {
+        const float sum = clip(x[i] / s, -32, 32) + magic;
+        out[i] = (uint8_t)(int)clip((sum - magic) + z, 0, 15);
+    }
+}
+
+static void encode_f8(uint8_t *out, const float *x, int count, float s, float max, int bits,
+                      int low)
+{
+    for (int i = 0; i < count; i++) {
+        const float v = x[i] / s;
+        const uint8_t code = f8_bits(clip(fabsf(v), 0, max), bits, low);
+        out[i] = (uint8_t)(code | (v < 0 ? 0x80 : 0));
+    }
+}
+
 /* Codes of x[i] with step s (rounded) and zero point z. */
 static void encode(const struct weight *w, uint8_t *out, const float *x, int count, float s,
                    float z)
 {
-    for (int i = 0; i < count; i++) {
-        const float v = s < 0 || s > 0 ? x[i] / s : 0.0f;
-        const float size = fabsf(v), sign = v < 0 ? -1.0f : 1.0f;
-        if (w->format == WEIGHT_I8) {
-            out[i] = (uint8_t)(128.0f + sign * clip(floorf(size + 0.5f), 0, 127));
-        } else if (w->format == WEIGHT_I4) {
-            out[i] = (uint8_t)clip(rintf(clip(v, -32, 32)) + z, 0, 15);
-        } else {
-            const int e5 = w->format == WEIGHT_F8_E5M2;
-            const uint8_t code =
-                f8_bits(clip(size, 0, f8_max(w->format)), e5 ? 2 : 3, e5 ? -14 : -6);
-            out[i] = code | (v < 0 ? 0x80 : 0);
-        }
+    if (!(s < 0 || s > 0)) {
+        memset(out,
+               w->format == WEIGHT_I8   ? 128
+               : w->format == WEIGHT_I4 ? (int)z
+                                        : 0,
+               (size_t)count);
+    } else if (w->format == WEIGHT_I8) {
+        encode8(out, x, count, s);
+    } else if (w->format == WEIGHT_I4) {
+        encode4(out, x, count, s, z);
+    } else if (w->format == WEIGHT_F8_E4M3) {
+        encode_f8(out, x, count, s, f8_max(w->format), 3, -6);
+    } else {
+        encode_f8(out, x, count, s, f8_max(w->format), 2, -14);
     }
 }
 
@@ -404,30 +483,47 @@ static struct range merged(struct range a, struct range b)
                           fabsf(b.extreme) > fabsf(a.extreme) ? b.extreme : a.extreme};
 }
 
+static struct range block_range(const struct source *s, int row0, int row1, int col, int count,
+                                int size)
+{
+    struct range range = {0, 0, 0};
+    for (int i = row0; i < row1; i++) {
+        range = merged(range, range_of(s, i, col, count, size));
+    }
+    return range;
+}
+
+/* Blocks of rows that hold whole tiles, or single rows: a block's range is found once for all the
+ * tiles of a call that lie in it. */
 void weight_quantize(const struct weight *w, int n, const void *src, enum dtype src_type,
                      size_t stride_row, size_t stride_col, int block_rows, int tile0, int tile1,
                      int tile_step, int tile_offset)
 {
     const struct source s = {src, src_type, stride_row, stride_col};
-    for (int t = tile0; t < tile1; t++) {
-        const struct tile p = tile_at(w, t * tile_step + tile_offset);
-        const int rows = n - t * TILE_N < TILE_N ? n - t * TILE_N : TILE_N;
+    const int per_block = block_rows > TILE_N ? block_rows / TILE_N : 1;
+    const int size = w->format != WEIGHT_I4;
+    for (int first = tile0, end; first < tile1; first = end) {
+        end = (first / per_block + 1) * per_block;
+        end = end < tile1 ? end : tile1;
+        const int row0 = first * TILE_N / block_rows * block_rows;
+        const int row1 = n - row0 < block_rows ? n : row0 + block_rows;
         for (int g = 0; g < weight_groups(w); g++) {
             const int k0 = g * w->group, count = w->k - k0 < w->group ? w->k - k0 : w->group;
             struct range range = {0, 0, 0};
-            int done = -1; /* block of rows that `range` is of */
-            for (int r = 0; r < rows; r++) {
-                const int row = t * TILE_N + r, block = row / block_rows;
-                if (block != done) {
-                    done = block;
-                    range = (struct range){0, 0, 0};
-                    for (int i = block * block_rows; i < n && i < (block + 1) * block_rows; i++) {
-                        range = merged(range, range_of(&s, i, k0, count));
-                    }
+            if (block_rows > 1) {
+                range = block_range(&s, row0, row1, k0, count, size);
+            }
+            for (int row = first * TILE_N; row < end * TILE_N && row < n; row++) {
+                const struct tile p = tile_at(w, row / TILE_N * tile_step + tile_offset);
+                if (block_rows == 1) {
+                    range = range_of(&s, row, k0, count, size);
                 }
-                quantize_group(w, &p, &s, row, r, g, &range);
+                quantize_group(w, &p, &s, row, row % TILE_N, g, &range);
             }
         }
-        fill_rest(w, &p, rows);
+        for (int t = first; t < end; t++) {
+            const struct tile p = tile_at(w, t * tile_step + tile_offset);
+            fill_rest(w, &p, n - t * TILE_N < TILE_N ? n - t * TILE_N : TILE_N);
+        }
     }
 }

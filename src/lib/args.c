@@ -68,6 +68,15 @@ static const struct opt engine_rows[] = {
      .help = "What quantized weights are multiplied with: 8-bit activations (int8, or fp8 for fp8 "
              "weights), or activations as they are. auto: 16 for --dtype float32, else what the "
              "files ask for; 4-bit weights as VLLM_CPU_INT4_W4A8 says."},
+    {.name = "quantization-head",
+     .type = OPT_STRING,
+     .offset = ENGINE(quantization_head),
+     .group = G_MODEL,
+     .def = "16",
+     .choices = "16|8|4",
+     .help = "Bits of an embedding and head that the files hold with 16: 8 (fp8 beside "
+             "--quantization fp8, else int8) and 4 quantize them while loading. A tied matrix is "
+             "kept once."},
     {.env = "VLLM_CPU_INT4_W4A8",
      .type = OPT_BOOL,
      .offset = ENGINE(int4_w4a8),

@@ -314,6 +314,9 @@ int setup_files(struct setup *s, struct err *e)
         .inputs = strcmp(a->quantization_inputs, "8") == 0    ? MODEL_INPUTS_8
                   : strcmp(a->quantization_inputs, "16") == 0 ? MODEL_INPUTS_16
                                                               : MODEL_INPUTS_AUTO,
+        .head_bits = strcmp(a->quantization_head, "8") == 0   ? 8
+                     : strcmp(a->quantization_head, "4") == 0 ? 4
+                                                              : 0,
         .int4_as_asked = !a->int4_w4a8,
     };
     int rc = model_open(&s->model, &mo, e);

@@ -376,8 +376,8 @@ static void take(struct finder *f, struct checkpoint_view *v, const char *name, 
     v->stride_col = in_out ? (size_t)rows : 1;
 }
 
-/* The matrix of a linear layer such as "layers.0.self_attn.q_proj", stored as the configuration
- * says. */
+/* The matrix of a linear layer such as "layers.0.self_attn.q_proj", or the embedding, stored as the
+ * configuration says. */
 static void take_linear(struct finder *f, struct checkpoint_view *v, const char *layer, int rows,
                         int cols, int in_out)
 {
@@ -547,7 +547,7 @@ int checkpoint_open(struct checkpoint *ck, const char *path, struct model_config
         rc = err_set(e, ERR_NOMEM, "%s: out of memory", path);
         goto fail;
     }
-    take(&f, &ck->embed, "embed_tokens.weight", c->vocab_size, c->hidden_size, 0);
+    take_linear(&f, &ck->embed, "embed_tokens", c->vocab_size, c->hidden_size, 0);
     for (int i = 0; i < c->n_layers; i++) {
         take_layer(&f, i);
     }

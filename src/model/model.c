@@ -66,6 +66,7 @@ int model_open(struct model **out, const struct model_options *o, struct err *e)
                                                  : "float32";
         m->options = (struct weights_options){.act = m->act,
                                               .method = m->quant.method,
+                                              .head_bits = o->head_bits,
                                               .inputs = o->inputs,
                                               .int4_as_asked = o->int4_as_asked};
         rc = weights_plan(&m->weights, &m->checkpoint, &m->config, &m->options, e);
@@ -135,6 +136,13 @@ uint64_t model_weight_bytes(const struct model *m)
 uint64_t model_weight_bytes_per_token(const struct model *m)
 {
     return m->weights.bytes_per_token;
+}
+
+double model_share_of_16_bit(const struct model *m)
+{
+    const struct model_config *c = &m->config;
+    const uint64_t norms = (2 * (uint64_t)c->n_layers + 1) * (uint64_t)c->hidden_size;
+    return (double)m->weights.memory_bytes / (2.0 * (double)(m->weights.n_params - norms));
 }
 
 uint64_t model_n_params(const struct model *m)
@@ -209,6 +217,7 @@ static void describe_json(const struct model *m, struct buf *out)
     json_w_kstring(&w, "weight_formats", formats.data);
     buf_fini(&formats);
     json_w_kint(&w, "packed_weight_bytes", (int64_t)m->weights.memory_bytes);
+    json_w_kdouble(&w, "share_of_16_bit", model_share_of_16_bit(m));
     json_w_kint(&w, "weight_bytes_per_token", (int64_t)m->weights.bytes_per_token);
     json_w_kint(&w, "vocab_size", c->vocab_size);
     json_w_kint(&w, "hidden_size", c->hidden_size);
@@ -248,8 +257,10 @@ void model_describe(const struct model *m, struct buf *out, int json)
                c->head_dim, c->vocab_size, c->tied ? "tied" : "untied");
     buf_printf(out, "positions:     %d, rope_theta %g, rms_norm_eps %g\n",
                c->max_position_embeddings, c->rope_theta, (double)c->rms_norm_eps);
-    buf_printf(out, "weights:       %.1f MB packed, %.1f MB read per token\n",
-               (double)m->weights.memory_bytes / 1e6, (double)m->weights.bytes_per_token / 1e6);
+    buf_printf(out,
+               "weights:       %.1f MB resident (%.1f %% of 16 bits), %.1f MB read per token\n",
+               (double)m->weights.memory_bytes / 1e6, 100 * model_share_of_16_bit(m),
+               (double)m->weights.bytes_per_token / 1e6);
     buf_printf(out, "formats:       quantization %s: ", model_quantization(m));
     model_describe_formats(m, out);
     buf_puts(out, " matrices\n");

@@ -51,6 +51,7 @@ struct model_options {
     const struct log *log;
     const char *quantization; /* --quantization; NULL: what the file holds */
     enum model_inputs inputs;
+    int head_bits; /* --quantization-head: 8 or 4 quantize a 16-bit embedding and head; else 0 */
     int int4_as_asked; /* AUTO: 4-bit weights too take what the file asks for */
 };
 
@@ -66,6 +67,8 @@ const char *model_path(const struct model *m);
 enum act_type model_act(const struct model *m);
 uint64_t model_weight_bytes(const struct model *m);           /* resident after model_load */
 uint64_t model_weight_bytes_per_token(const struct model *m); /* read for one decoded token */
+double model_share_of_16_bit(
+    const struct model *m); /* model_weight_bytes in matrices of 16 bits a weight */
 uint64_t model_file_bytes(const struct model *m);
 uint64_t model_n_params(const struct model *m);
 const char *model_layout_name(const struct model *m);  /* "Hugging Face", "Paddle" or "GGUF" */

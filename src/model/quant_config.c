@@ -606,7 +606,9 @@ static int name_matches(const char *pattern, const char *name, enum quant_match 
 
 const struct quant_scheme *quant_config_for(const struct quant_config *q, const char *layer)
 {
-    if (q->n_schemes == 0 || (strcmp(layer, "lm_head") == 0 && !q->head)) {
+    const int embedding = strcmp(layer, QUANT_EMBEDDING) == 0;
+    if (q->n_schemes == 0 || (strcmp(layer, "lm_head") == 0 && !q->head) ||
+        (embedding && q->method != QUANT_COMPRESSED)) {
         return NULL;
     }
     for (int i = 0; i < q->ignored.n; i++) {
@@ -621,7 +623,7 @@ const struct quant_scheme *quant_config_for(const struct quant_config *q, const 
         }
         for (int j = 0; j < q->targets[i].n; j++) {
             const char *t = q->targets[i].text[j];
-            if (strcmp(t, "Linear") == 0) {
+            if (strcmp(t, embedding ? "Embedding" : "Linear") == 0) {
                 fallback = fallback < 0 ? i : fallback;
             } else if (name_matches(t, layer, QUANT_MATCH_EXACT)) {
                 return &q->schemes[i];

@@ -60,6 +60,7 @@ struct quant_scheme {
 
 #define QUANT_MAX_SCHEMES  16
 #define QUANT_MAX_PATTERNS 8192
+#define QUANT_EMBEDDING    "model.embed_tokens"
 
 enum quant_match { QUANT_MATCH_SUBSTRING, QUANT_MATCH_PREFIX, QUANT_MATCH_EXACT };
 
@@ -84,7 +85,8 @@ struct quant_config {
 int quant_config_read(struct quant_config *q, const struct json *v, const char *path,
                       const char *key, struct err *e);
 void quant_config_fini(struct quant_config *q);
-/* The scheme of a linear layer such as "model.layers.0.self_attn.q_proj" or "lm_head"; NULL: its
+/* The scheme of a linear layer such as "model.layers.0.self_attn.q_proj" or "lm_head", or of
+ * QUANT_EMBEDDING, which only a group that names it or the class Embedding is meant for; NULL: its
  * weight is stored as BF16, F16 or F32. */
 const struct quant_scheme *quant_config_for(const struct quant_config *q, const char *layer);
 

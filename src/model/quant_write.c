@@ -33,7 +33,8 @@ struct writing {
 
 struct coding {
     const struct checkpoint_view *v;
-    const struct quant_write_options *o;
+    struct quant_write_how how;
+    int search;
     struct weight w; /* of a strip: format, group, type of the scales */
     int groups;
     uint8_t *codes, *zeros; /* [rows][cols], [rows][groups] */
@@ -118,7 +119,7 @@ static void code_group4(const struct coding *c, uint8_t *codes, float *scale, ui
                         const float *x, int n)
 {
     const enum dtype t = c->w.scale_type;
-    const int first = 100, last = c->o->search ? 60 : 100;
+    const int first = 100, last = c->search ? 60 : 100;
     float low = 0, high = 0;
     for (int i = 0; i < n; i++) {
         low = x[i] < low ? x[i] : low;
@@ -126,7 +127,7 @@ static void code_group4(const struct coding *c, uint8_t *codes, float *scale, ui
     }
     struct choice best = {INFINITY, 0, c->w.has_zero ? 0 : 8};
     const float amax = -low > high ? -low : high;
-    for (int f = c->o->search ? first + 8 : first; f >= last; f -= 2) {
+    for (int f = c->search ? first + 8 : first; f >= last; f -= 2) {
         float s = c->w.has_zero ? fmaxf((high - low) / 15.0f, 1e-8f) : amax / 7.5f;
         s = round_scale(t, f == 100 ? s : s * (float)f / 100.0f);
         float z = 8;
@@ -136,7 +137,7 @@ static void code_group4(const struct coding *c, uint8_t *codes, float *scale, ui
         }
         try_choice(&best, codes, x, n, s, z);
     }
-    if (c->o->search) {
+    if (c->search) {
         encode4(codes, x, n, best.scale, best.zero);
         const float s = round_scale(t, refit(codes, x, n, best.zero));
         if (s > 0) {
@@ -194,7 +195,7 @@ static void code_strip8(const struct coding *c, const float *x, void *tile, int 
         const int rows = n - t * TILE_N < TILE_N ? n - t * TILE_N : TILE_N;
         const size_t row = (size_t)(row0 + t * TILE_N);
         weight_quantize(&w, n, x, DTYPE_F32, cols, 1,
-                        c->o->scheme == QUANT_WRITE_FP8_BLOCK ? STRIP : 1, t, t + 1, 0, 0);
+                        c->how.scheme == QUANT_WRITE_FP8_BLOCK ? STRIP : 1, t, t + 1, 0, 0);
         weight_unpack_tile(&w, 0, c->codes + row * cols, cols, c->scales + row * groups, groups,
                            NULL, 0, rows);
     }
@@ -260,11 +261,12 @@ static void coding_fini(struct coding *c)
 }
 
 static int code_matrix(struct coding *c, const struct writing *a, const struct checkpoint_view *v,
-                       struct quant_write_matrix *done)
+                       struct quant_write_how how, struct quant_write_matrix *done)
 {
     const size_t rows = (size_t)v->rows, cols = (size_t)v->cols;
     const int n_strips = (v->rows + STRIP - 1) / STRIP;
-    *c = (struct coding){.v = v, .o = a->o, .w = quant_write_format(a->m, a->o, v)};
+    *c = (struct coding){
+        .v = v, .how = how, .search = a->o->search, .w = quant_write_format(a->m, how, v)};
     atomic_init(&c->bad_row, -1);
     c->groups = weight_groups(&c->w);
     c->codes = malloc(rows * cols);
@@ -386,15 +388,15 @@ static int put_awq(const struct writing *a, const struct coding *c)
 }
 
 static int announce_quantized(const struct writing *a, const char *layer,
-                              const struct checkpoint_view *v)
+                              const struct checkpoint_view *v, struct quant_write_how how)
 {
-    const struct weight w = quant_write_format(a->m, a->o, v);
+    const struct weight w = quant_write_format(a->m, how, v);
     const int64_t rows = v->rows, cols = v->cols, groups = weight_groups(&w);
     const enum safetensors_dtype scales = w.scale_type == DTYPE_F32   ? SAFETENSORS_F32
                                           : w.scale_type == DTYPE_F16 ? SAFETENSORS_F16
                                                                       : SAFETENSORS_BF16;
     int rc;
-    switch (a->o->scheme) {
+    switch (how.scheme) {
     case QUANT_WRITE_INT4:
         rc = announce(a, layer, "weight_packed", SAFETENSORS_I32, rows, cols / 8);
         rc = rc < 0 ? rc : announce(a, layer, "weight_scale", scales, rows, groups);
@@ -410,24 +412,24 @@ static int announce_quantized(const struct writing *a, const char *layer,
                                  groups);
     default:
         rc = announce(a, layer, "weight",
-                      a->o->scheme == QUANT_WRITE_INT8 ? SAFETENSORS_I8 : SAFETENSORS_F8_E4M3, rows,
+                      how.scheme == QUANT_WRITE_INT8 ? SAFETENSORS_I8 : SAFETENSORS_F8_E4M3, rows,
                       cols);
         return rc < 0 ? rc : announce(a, layer, "weight_scale", scales, rows, 1);
     }
 }
 
 static int put_quantized(const struct writing *a, const struct checkpoint_view *v,
-                         struct quant_write_matrix *done)
+                         struct quant_write_how how, struct quant_write_matrix *done)
 {
     struct coding c;
-    int rc = code_matrix(&c, a, v, done);
-    if (rc == 0 && a->o->scheme == QUANT_WRITE_INT4) {
+    int rc = code_matrix(&c, a, v, how, done);
+    if (rc == 0 && how.scheme == QUANT_WRITE_INT4) {
         rc = put_packed(a, &c);
-    } else if (rc == 0 && a->o->scheme == QUANT_WRITE_AWQ) {
+    } else if (rc == 0 && how.scheme == QUANT_WRITE_AWQ) {
         rc = put_awq(a, &c);
     } else if (rc == 0) {
         rc = put_bytes(a, &c);
-        rc = rc < 0 ? rc : put_scales(a, &c, 0, a->o->scheme == QUANT_WRITE_FP8_BLOCK ? STRIP : 1);
+        rc = rc < 0 ? rc : put_scales(a, &c, 0, how.scheme == QUANT_WRITE_FP8_BLOCK ? STRIP : 1);
     }
     coding_fini(&c);
     return rc;
@@ -473,30 +475,43 @@ static int plain(const struct writing *a, const char *name, const struct checkpo
     return put_plain(a, v);
 }
 
-static int linear(const struct writing *a, int layer, int which)
+/* A matrix of the model: codes, or (kept) as it was. */
+static int matrix(const struct writing *a, const char *name, const struct checkpoint_view *v,
+                  struct quant_write_how how, int kept)
 {
-    char name[QUANT_WRITE_NAME];
-    const struct checkpoint_view *v = quant_write_linear(&a->m->checkpoint.layers[layer], which);
-    quant_write_name(name, layer, which);
-    const int kept = quant_write_ignores(a->o, name);
     if (a->announcing) {
-        return kept ? plain(a, name, v) : announce_quantized(a, name, v);
+        return kept ? plain(a, name, v) : announce_quantized(a, name, v, how);
     }
     if (a->o->stop != NULL && a->o->stop(a->o->user)) {
         return err_set(a->e, ERR_CANCELED, "interrupted");
     }
     struct quant_write_matrix done = {.name = name, .rows = v->rows, .cols = v->cols, .kept = kept};
-    int rc = kept ? put_plain(a, v) : put_quantized(a, v, &done);
+    int rc = kept ? put_plain(a, v) : put_quantized(a, v, how, &done);
     if (rc == 0 && a->o->done != NULL) {
         a->o->done(a->o->user, &done);
     }
     return rc;
 }
 
+static int linear(const struct writing *a, int layer, int which)
+{
+    char name[QUANT_WRITE_NAME];
+    quant_write_name(name, layer, which);
+    return matrix(a, name, quant_write_linear(&a->m->checkpoint.layers[layer], which),
+                  quant_write_linear_how(a->o), quant_write_ignores(a->o, name));
+}
+
+/* Embedding or head. */
+static int outer(const struct writing *a, const char *name, const struct checkpoint_view *v)
+{
+    return a->o->head_bits == 0 ? plain(a, name, v)
+                                : matrix(a, name, v, quant_write_head_how(a->o), 0);
+}
+
 static int walk(const struct writing *a)
 {
     const struct checkpoint *ck = &a->m->checkpoint;
-    int rc = plain(a, "model.embed_tokens", &ck->embed);
+    int rc = outer(a, QUANT_EMBEDDING, &ck->embed);
     for (int i = 0; i < ck->n_layers && rc == 0; i++) {
         char name[QUANT_WRITE_NAME];
         snprintf(name, sizeof name, "model.layers.%d.input_layernorm", i);
@@ -509,7 +524,7 @@ static int walk(const struct writing *a)
     }
     rc = rc < 0 ? rc : plain(a, "model.norm", &ck->final_norm);
     if (rc == 0 && !a->m->config.tied) {
-        rc = plain(a, "lm_head", &ck->head);
+        rc = outer(a, "lm_head", &ck->head);
     }
     return rc;
 }

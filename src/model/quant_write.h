@@ -12,7 +12,9 @@
  *                                               inputs
  *   QUANT_WRITE_FP8_BLOCK  fp8                  E4M3, an fp32 scale for 128 x 128
  *
- * Embedding, norms and head keep their bytes. int8 and fp8 are rounded as weight_quantize does, so
+ * Norms keep their bytes, and so do embedding and head unless head_bits says otherwise: then they
+ * are a group of their own in quantization_config, which names model.embed_tokens (and lm_head,
+ * when it isn't the same matrix). int8 and fp8 are rounded as weight_quantize does, so
  * that int8 and fp8 blocks give the same bits as quantizing while loading. Four bits: each group
  * takes, of a number of scales, the one whose squared error is smallest. */
 #ifndef TERN_MODEL_QUANT_WRITE_H
@@ -39,8 +41,10 @@ struct quant_write_matrix {
 
 struct quant_write_options {
     enum quant_write_scheme scheme;
-    int group;  /* of four bits: 32, 64 or 128 */
-    int search; /* four bits: look for the best scale; else the one that spans the range */
+    int group;     /* of four bits: 32, 64 or 128 */
+    int search;    /* four bits: look for the best scale; else the one that spans the range */
+    int head_bits; /* of embedding and head: 0 as they are, 8, or 4 in groups of 32; the schemes of
+                      compressed-tensors only */
     /* Layers that stay as they are: whole names, their last parts ("o_proj", "self_attn.o_proj"),
      * or their first ones ("model.layers.0"). */
     const char *const *ignored;

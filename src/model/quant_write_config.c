@@ -45,11 +45,24 @@ int quant_write_ignores(const struct quant_write_options *o, const char *name)
     return 0;
 }
 
-struct weight quant_write_format(const struct model *m, const struct quant_write_options *o,
+struct quant_write_how quant_write_linear_how(const struct quant_write_options *o)
+{
+    return (struct quant_write_how){o->scheme, o->group};
+}
+
+struct quant_write_how quant_write_head_how(const struct quant_write_options *o)
+{
+    return (struct quant_write_how){o->head_bits == 4              ? QUANT_WRITE_INT4
+                                    : o->scheme == QUANT_WRITE_FP8 ? QUANT_WRITE_FP8
+                                                                   : QUANT_WRITE_INT8,
+                                    32};
+}
+
+struct weight quant_write_format(const struct model *m, struct quant_write_how how,
                                  const struct checkpoint_view *v)
 {
     struct weight w = {.n = TILE_N, .k = v->cols, .group = v->cols, .scale_type = DTYPE_F32};
-    switch (o->scheme) {
+    switch (how.scheme) {
     case QUANT_WRITE_INT8:
         w.format = WEIGHT_I8;
         w.scale_type = DTYPE_BF16;
@@ -57,8 +70,8 @@ struct weight quant_write_format(const struct model *m, const struct quant_write
     case QUANT_WRITE_INT4:
     case QUANT_WRITE_AWQ:
         w.format = WEIGHT_I4;
-        w.group = o->group;
-        w.has_zero = o->scheme == QUANT_WRITE_AWQ;
+        w.group = how.group;
+        w.has_zero = how.scheme == QUANT_WRITE_AWQ;
         /* vLLM computes with these in the type of the model */
         w.scale_type = m->checkpoint.embed.dtype == DTYPE_F16 ? DTYPE_F16 : DTYPE_BF16;
         break;
@@ -75,28 +88,28 @@ struct weight quant_write_format(const struct model *m, const struct quant_write
 
 /* ---- what can be written ---- */
 
-static int check_matrix(const struct model *m, const struct quant_write_options *o,
+static int check_matrix(const struct model *m, struct quant_write_how how,
                         const struct checkpoint_view *v, const char *name, int merged,
                         struct err *e)
 {
-    const int four = o->scheme == QUANT_WRITE_INT4 || o->scheme == QUANT_WRITE_AWQ;
+    const int four = how.scheme == QUANT_WRITE_INT4 || how.scheme == QUANT_WRITE_AWQ;
     if (v->quant != NULL) {
         return err_set(e, ERR_UNSUPPORTED,
                        "%s: %s is quantized already (tensor %s, %s); expected BF16, F16 or F32",
                        m->path, name, v->quant->codes->name,
                        tensor_type_name(v->quant->codes->type));
     }
-    if (four && (v->cols % o->group != 0)) {
+    if (four && (v->cols % how.group != 0)) {
         return err_set(e, ERR_UNSUPPORTED,
                        "%s: %s has %d inputs, which groups of %d don't divide; take a smaller "
                        "--group-size, or name it with --ignore",
-                       m->path, name, v->cols, o->group);
+                       m->path, name, v->cols, how.group);
     }
-    if (v->cols % 8 != 0 || (o->scheme == QUANT_WRITE_AWQ && v->rows % 8 != 0)) {
+    if (v->cols % 8 != 0 || (how.scheme == QUANT_WRITE_AWQ && v->rows % 8 != 0)) {
         return err_set(e, ERR_UNSUPPORTED, "%s: %s is [%d, %d], expected multiples of 8", m->path,
                        name, v->rows, v->cols);
     }
-    if (o->scheme == QUANT_WRITE_FP8_BLOCK && merged && v->rows % 128 != 0) {
+    if (how.scheme == QUANT_WRITE_FP8_BLOCK && merged && v->rows % 128 != 0) {
         return err_set(e, ERR_UNSUPPORTED,
                        "%s: %s has %d outputs, which blocks of 128 don't divide (vLLM refuses such "
                        "matrices where several are computed together); take --format "
@@ -122,7 +135,9 @@ static int check_layer(const struct model *m, const struct quant_write_options *
                            other, name);
         }
         const struct checkpoint_view *v = quant_write_linear(&m->checkpoint.layers[layer], j);
-        int rc = kept && v->quant == NULL ? 0 : check_matrix(m, o, v, name, j != 3 && j != 6, e);
+        int rc = kept && v->quant == NULL
+                     ? 0
+                     : check_matrix(m, quant_write_linear_how(o), v, name, j != 3 && j != 6, e);
         if (rc < 0) {
             return rc;
         }
@@ -158,9 +173,12 @@ int quant_write_check(const struct model *m, const struct quant_write_options *o
     for (int l = 0; l < ck->n_layers && rc == 0; l++) {
         rc = check_layer(m, o, l, e);
     }
-    if (rc == 0 && (ck->embed.quant != NULL || ck->head.quant != NULL)) {
-        rc = check_matrix(m, o, ck->embed.quant != NULL ? &ck->embed : &ck->head,
-                          "the embedding or head", 0, e);
+    const struct checkpoint_view *const outer[] = {&ck->embed, &ck->head};
+    for (int i = 0; i < (m->config.tied ? 1 : 2) && rc == 0; i++) {
+        if (outer[i]->quant != NULL || o->head_bits != 0) {
+            rc = check_matrix(m, quant_write_head_how(o), outer[i],
+                              i == 0 ? QUANT_EMBEDDING : "lm_head", 0, e);
+        }
     }
     return rc;
 }
@@ -173,7 +191,9 @@ static void write_ignored(struct json_writer *w, const char *key, const struct m
     char name[QUANT_WRITE_NAME];
     json_w_key(w, key);
     json_w_array(w);
-    json_w_string(w, "lm_head");
+    if (o->head_bits == 0 || m->config.tied) {
+        json_w_string(w, "lm_head");
+    }
     for (int l = 0; l < m->checkpoint.n_layers; l++) {
         for (int j = 0; j < QUANT_WRITE_LINEARS; j++) {
             quant_write_name(name, l, j);
@@ -185,21 +205,25 @@ static void write_ignored(struct json_writer *w, const char *key, const struct m
     json_w_array_end(w);
 }
 
-static void write_compressed(struct json_writer *w, const struct model *m,
-                             const struct quant_write_options *o)
+static const char *ct_format(enum quant_write_scheme s)
 {
-    const int four = o->scheme == QUANT_WRITE_INT4, fp8 = o->scheme == QUANT_WRITE_FP8;
-    const char *format = four ? "pack-quantized" : fp8 ? "float-quantized" : "int-quantized";
-    json_w_kstring(w, "quant_method", "compressed-tensors");
-    json_w_kstring(w, "format", format);
-    json_w_kstring(w, "quantization_status", "compressed");
-    json_w_key(w, "config_groups");
-    json_w_object(w);
-    json_w_key(w, "group_0");
+    return s == QUANT_WRITE_INT4  ? "pack-quantized"
+           : s == QUANT_WRITE_FP8 ? "float-quantized"
+                                  : "int-quantized";
+}
+
+/* One of config_groups: what the targets (ended by NULL) become. */
+static void write_group(struct json_writer *w, const char *name, const char *const *targets,
+                        struct quant_write_how how, const struct quant_write_options *o)
+{
+    const int four = how.scheme == QUANT_WRITE_INT4, fp8 = how.scheme == QUANT_WRITE_FP8;
+    json_w_key(w, name);
     json_w_object(w);
     json_w_key(w, "targets");
     json_w_array(w);
-    json_w_string(w, "Linear");
+    for (; *targets != NULL; targets++) {
+        json_w_string(w, *targets);
+    }
     json_w_array_end(w);
     json_w_key(w, "weights");
     json_w_object(w);
@@ -208,7 +232,7 @@ static void write_compressed(struct json_writer *w, const struct model *m,
     json_w_kbool(w, "symmetric", 1);
     json_w_kstring(w, "strategy", four ? "group" : "channel");
     if (four) {
-        json_w_kint(w, "group_size", o->group);
+        json_w_kint(w, "group_size", how.group);
     } else {
         json_w_knull(w, "group_size");
     }
@@ -229,7 +253,28 @@ static void write_compressed(struct json_writer *w, const struct model *m,
         json_w_object_end(w);
     }
     json_w_knull(w, "output_activations");
+    if (o->head_bits != 0) {
+        json_w_kstring(w, "format", ct_format(how.scheme));
+    }
     json_w_object_end(w);
+}
+
+static void write_compressed(struct json_writer *w, const struct model *m,
+                             const struct quant_write_options *o)
+{
+    static const char *const linears[] = {"Linear", NULL};
+    const char *const outer[] = {QUANT_EMBEDDING, m->config.tied ? NULL : "lm_head", NULL};
+    const struct quant_write_how how = quant_write_linear_how(o), head = quant_write_head_how(o);
+    const int mixed = o->head_bits != 0 && head.scheme != how.scheme;
+    json_w_kstring(w, "quant_method", "compressed-tensors");
+    json_w_kstring(w, "format", mixed ? "mixed-precision" : ct_format(how.scheme));
+    json_w_kstring(w, "quantization_status", "compressed");
+    json_w_key(w, "config_groups");
+    json_w_object(w);
+    write_group(w, "group_0", linears, how, o);
+    if (o->head_bits != 0) {
+        write_group(w, "group_1", outer, head, o);
+    }
     json_w_object_end(w);
     write_ignored(w, "ignore", m, o);
     json_w_knull(w, "kv_cache_scheme");

@@ -13,9 +13,17 @@
 void quant_write_name(char out[QUANT_WRITE_NAME], int layer, int which);
 const struct checkpoint_view *quant_write_linear(const struct checkpoint_layer *l, int which);
 int quant_write_ignores(const struct quant_write_options *o, const char *name);
-/* What the codes of this matrix are: format, k, group, zero points, type of the scales; n is one
- * tile, data unset. */
-struct weight quant_write_format(const struct model *m, const struct quant_write_options *o,
+/* What becomes of one matrix. */
+struct quant_write_how {
+    enum quant_write_scheme scheme;
+    int group; /* of four bits */
+};
+struct quant_write_how quant_write_linear_how(const struct quant_write_options *o);
+/* Of embedding and head, when o->head_bits says that they are quantized. */
+struct quant_write_how quant_write_head_how(const struct quant_write_options *o);
+/* What its codes are: format, k, group, zero points, type of the scales; n is one tile, data
+ * unset. */
+struct weight quant_write_format(const struct model *m, struct quant_write_how how,
                                  const struct checkpoint_view *v);
 
 #endif

@@ -19,6 +19,8 @@
 
 #define TASK_BYTES       (256u << 10)
 #define HASH_CHUNK_BYTES (4u << 20)
+#define F8_BLOCK_TILES   8  /* of the 128 x 128 blocks made while loading */
+#define HEAD_GROUP       32 /* inputs of an embedding and head of 4 bits that share a scale */
 
 /* One source matrix and where its tiles go. */
 struct packing {
@@ -34,7 +36,6 @@ struct packing {
 struct group {
     struct packing p[GROUP_MAX];
     int n, n_tasks;
-    int block_rows; /* of scales made while loading */
     const struct kernels *k;
     atomic_int next;
     atomic_int failed; /* the worker that sets it first writes e */
@@ -63,16 +64,23 @@ static void plan_plain(struct weight *w, const struct weights_options *o,
     for (int i = 0; i < n && o->act == ACT_F32; i++) {
         w->format = views[i]->dtype != DTYPE_BF16 ? WEIGHT_F32 : w->format;
     }
-    if (is_linear && o->method == QUANT_WINT8) {
+    enum quant_method method = o->method;
+    if (!is_linear) {
+        method = o->head_bits == 4                                   ? QUANT_INT4
+                 : o->head_bits == 8 && o->method == QUANT_BLOCK_FP8 ? QUANT_BLOCK_FP8
+                 : o->head_bits == 8                                 ? QUANT_WINT8
+                                                                     : QUANT_NONE;
+    }
+    if (method == QUANT_WINT8) {
         w->format = WEIGHT_I8;
         w->group = w->k;
         w->scale_type = DTYPE_BF16;
-    } else if (is_linear && o->method == QUANT_INT4) {
+    } else if (method == QUANT_INT4) {
         w->format = WEIGHT_I4;
-        w->group = 64;
+        w->group = is_linear ? 64 : HEAD_GROUP;
         w->has_zero = 1;
         w->scale_type = DTYPE_BF16;
-    } else if (is_linear && o->method == QUANT_BLOCK_FP8) {
+    } else if (method == QUANT_BLOCK_FP8) {
         w->format = WEIGHT_F8_E4M3;
         w->group = 128;
         w->scale_type = DTYPE_F32;
@@ -277,6 +285,10 @@ static int add_packing(struct group *g, const struct checkpoint_view *v, const s
     int n_tiles = round_tiles(v->rows) / TILE_N;
     size_t tile_bytes = weight_tile_bytes(w);
     p->tiles_per_task = tile_bytes < TASK_BYTES ? (int)(TASK_BYTES / tile_bytes) : 1;
+    if (w->format == WEIGHT_F8_E4M3) { /* whole blocks: their range is then found once */
+        p->tiles_per_task =
+            (p->tiles_per_task + F8_BLOCK_TILES - 1) / F8_BLOCK_TILES * F8_BLOCK_TILES;
+    }
     p->first_task = g->n_tasks;
     p->n_tasks = (n_tiles + p->tiles_per_task - 1) / p->tiles_per_task;
     g->n_tasks += p->n_tasks;
@@ -342,7 +354,8 @@ static void pack_tasks(void *arg, int worker, int n_workers)
             }
         } else if (weight_is_quantized(p->w)) {
             weight_quantize(p->w, v->rows, p->src, v->dtype, v->stride_row, v->stride_col,
-                            g->block_rows, tile0, tile1, p->tile_step, p->tile_offset);
+                            p->w->format == WEIGHT_F8_E4M3 ? F8_BLOCK_TILES * TILE_N : 1, tile0,
+                            tile1, p->tile_step, p->tile_offset);
         } else {
             g->k->pack((void *)(uintptr_t)p->w->data, p->w->format, v->rows, v->cols, p->src,
                        v->dtype, v->stride_row, v->stride_col, tile0, tile1, p->tile_step,
@@ -374,10 +387,9 @@ static int fill_group(struct group *g, int index, const struct weights *w,
 }
 
 static int pack_all(struct weights *w, const struct checkpoint *ck, int tied,
-                    const struct weights_options *o, const struct kernels *k, struct cpu_pool *pool,
-                    struct err *e)
+                    const struct kernels *k, struct cpu_pool *pool, struct err *e)
 {
-    struct group g = {.k = k, .block_rows = o->method == QUANT_BLOCK_FP8 ? 128 : 1};
+    struct group g = {.k = k};
     int n_groups = w->n_layers + (tied ? 1 : 2), rc = 0;
     for (int i = 0; i < n_groups && rc == 0; i++) {
         rc = fill_group(&g, i, w, ck, e);
@@ -562,7 +574,7 @@ int weights_load(struct weights *w, const struct checkpoint *ck, const struct mo
     }
     set_addresses(w, c->tied);
     int rc = read_norms(w, ck, c, o->act, e);
-    rc = rc < 0 ? rc : pack_all(w, ck, c->tied, o, k, pool, e);
+    rc = rc < 0 ? rc : pack_all(w, ck, c->tied, k, pool, e);
     return rc < 0 ? rc : name_numerics(w, c, o->act, pool, e);
 }
 

@@ -5,6 +5,7 @@ import array
 import json
 import math
 import os
+import pathlib
 import resource
 import signal
 import struct
@@ -277,6 +278,105 @@ def test_a_gguf_file_becomes_a_directory_with_the_tokenizer_that_is_named(shared
         assert 0 < relative(matrix(plain, layer), matrix(tensors, layer)) < 0.02
 
 
+# ---- embedding and head ----
+
+HEADS = {
+    "int8-8": ["--scheme", "int8", "--head", "8"],
+    "int8-4": ["--scheme", "int8", "--head", "4"],
+    "int4-8": ["--scheme", "int4", "--group-size", "32", "--head", "8"],
+    "int4-4": ["--scheme", "int4", "--group-size", "32", "--head", "4"],
+    "fp8-8": ["--scheme", "fp8", "--ignore", "none", "--head", "8"],
+    "fp8-4": ["--scheme", "fp8", "--ignore", "none", "--head", "4"],
+}
+
+
+@pytest.mark.parametrize("base", ["dense-hf", "dense-hf-untied"])
+@pytest.mark.parametrize("name", HEADS)
+def test_a_quantized_embedding_and_head_are_the_dequantized_ones(shared, tmp_path, name, base):
+    """The same greedy tokens and log-probabilities as a plain file of the numbers that the second decoder reads; a tied
+    matrix is in the file once."""
+    out, tied = tmp_path / "out", base == "dense-hf"
+    report = quantize(shared / "fixtures" / base, out, *HEADS[name])
+    after = read_safetensors(out / "model.safetensors")[1]
+    layers = ["model.embed_tokens"] + ([] if tied else ["lm_head"])
+    assert [k for k in after if "lm_head" in k] == [] if tied else True
+    assert {m["name"] for m in report["matrices"] if m["quantized"]} >= set(layers)
+    d = copy(shared, tmp_path / "plain", base)
+    config(d, torch_dtype="float32")
+
+    def replace(tensors):
+        for k in [k for k in tensors if "_proj." in k or k[:-len(".weight")] in layers]:
+            rows = matrix(after, k[:-len(".weight")])
+            tensors[k] = ("F32", [len(rows), len(rows[0])], array.array("f", [x for r in rows for x in r]).tobytes())
+    retensor(d, replace)
+    a, _ = generate(out, IDS, 8, logprobs=3)
+    b, _ = generate(d, IDS, 8, logprobs=3)
+    assert a["token_ids"] == b["token_ids"]
+    assert a["logprobs"]["token_logprobs"] == pytest.approx(b["logprobs"]["token_logprobs"], abs=2e-4)
+
+
+@pytest.mark.parametrize("base", ["dense-hf", "dense-hf-untied"])
+@pytest.mark.parametrize("name", HEADS)
+def test_with_a_quantized_head_the_plan_has_the_bits_of_eager_execution(shared, tmp_path, name, base):
+    quantize(shared / "fixtures" / base, tmp_path / "out", *HEADS[name])
+    r = run("align", tmp_path / "out", "--tokens", 8, timeout=120)
+    assert r.returncode == 0, r.stdout.decode() + r.stderr.decode()
+    scheme, bits = HEADS[name][1], HEADS[name][-1]
+    r = run("align", shared / "fixtures" / base, "-q", {"int4": "int8"}.get(scheme, scheme), "--quantization-head", bits,
+            "--tokens", 8, timeout=120)
+    assert r.returncode == 0, r.stdout.decode() + r.stderr.decode()
+
+
+def test_an_int8_head_in_a_file_has_the_bits_of_quantizing_while_loading(tmp_path):
+    quantize(MODEL, tmp_path / "out", "--scheme", "int8", "--head", "8")
+    file, _ = generate(tmp_path / "out", IDS, 24, dtype="bfloat16", logprobs=5)
+    loaded, _ = generate(MODEL, IDS, 24, dtype="bfloat16", logprobs=5, extra=["-q", "int8", "--quantization-head", 8])
+    assert file["token_ids"] == loaded["token_ids"] and file["logprobs"] == loaded["logprobs"]
+    plain, _ = generate(MODEL, IDS, 24, dtype="bfloat16", logprobs=5, extra=["-q", "int8"])
+    assert file["logprobs"] != plain["logprobs"]
+
+
+@pytest.fixture(scope="module")
+def shapes_of_03b(tmp_path_factory):
+    """The sizes of ERNIE-4.5-0.3B around a file of holes: sizes are read, weights are not."""
+    d = tmp_path_factory.mktemp("shapes")
+    h, i, n, v, q, kv = 1024, 3072, 18, 103424, 2048, 256
+    c = json.loads((pathlib.Path(MODEL) / "config.json").read_text())
+    c.update(hidden_size=h, intermediate_size=i, num_hidden_layers=n, vocab_size=v, num_attention_heads=16,
+             num_key_value_heads=2, head_dim=128, max_position_embeddings=131072)
+    (d / "config.json").write_text(json.dumps(c))
+    for f in ("tokenizer.model", "tokenizer_config.json"):
+        (d / f).write_bytes((pathlib.Path(MODEL) / f).read_bytes())
+    shapes = {"model.embed_tokens.weight": [v, h], "model.norm.weight": [h]}
+    for k in range(n):
+        p = f"model.layers.{k}."
+        shapes |= {p + "input_layernorm.weight": [h], p + "post_attention_layernorm.weight": [h],
+                   p + "self_attn.q_proj.weight": [q, h], p + "self_attn.k_proj.weight": [kv, h],
+                   p + "self_attn.v_proj.weight": [kv, h], p + "self_attn.o_proj.weight": [h, q],
+                   p + "mlp.gate_proj.weight": [i, h], p + "mlp.up_proj.weight": [i, h], p + "mlp.down_proj.weight": [h, i]}
+    header, at = {}, 0
+    for k, s in shapes.items():
+        header[k] = {"dtype": "BF16", "shape": s, "data_offsets": [at, at + 2 * math.prod(s)]}
+        at += 2 * math.prod(s)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(d / "model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        f.truncate(8 + len(text) + at)
+    return d
+
+
+@pytest.mark.parametrize("method, head, least, most", [
+    ("none", 16, 100, 100), ("int8", 16, 60, 66), ("int8", 8, 49, 51), ("fp8", 16, 60, 67), ("fp8", 8, 49, 52),
+    ("int4", 16, 45, 50), ("int4", 8, 30, 35), ("int4", 4, 25, 30)])
+def test_weights_of_the_03b_shapes_take_their_share_of_16_bits(shapes_of_03b, method, head, least, most):
+    r = run("info", shapes_of_03b, "-q", method, "--quantization-head", head, "--json")
+    assert r.returncode == 0, r.stderr.decode()
+    m = json.loads(r.stdout)["model"]
+    assert least <= 100 * m["share_of_16_bit"] <= most, m["share_of_16_bit"]
+    assert m["weight_bytes_per_token"] == m["packed_weight_bytes"] <= m["share_of_16_bit"] * 2 * m["parameters"]
+
+
 # ---- what stays ----
 
 def test_fp8_keeps_attention_output_and_ffn_input_unless_told_otherwise(shared, tmp_path):
@@ -341,7 +441,8 @@ def test_what_cannot_be_written_is_refused_by_name(shared, tmp_path, model, args
 
 @pytest.mark.parametrize("args", [
     [], ["--scheme", "int2"], ["--scheme", "int8", "--format", "awq"], ["--scheme", "int4", "--format", "fp8"],
-    ["--scheme", "int8", "--group-size", "64"], ["--scheme", "int4", "--group-size", "48"], ["--scheme", "int8", "-q", "int8"],
+    ["--scheme", "int4", "--format", "awq", "--head", "8"], ["--scheme", "int8", "--head", "6"],
+    ["--scheme", "int8", "--quantization-head", "8"], ["--scheme", "int8", "--group-size", "64"], ["--scheme", "int4", "--group-size", "48"], ["--scheme", "int8", "-q", "int8"],
     ["third", "--scheme", "int8"],
 ])
 def test_wrong_usage_is_code_2(shared, tmp_path, args):
