@@ -26,7 +26,7 @@ for group in "$@"; do
     page) has_node || want="$want nodejs npm" ;;
     run) want="$want curl" ;;
     test)
-        want="$want libcmocka-dev python3 python3-pytest python3-sentencepiece python3-jinja2"
+        want="$want libcmocka-dev python3 python3-pytest python3-sentencepiece python3-jinja2 python3-numpy"
         want="$want ca-certificates curl git openssl qemu-user libtest-json-schema-acceptance-perl"
         want="$want mandoc groff-base zsh dpkg-dev lintian systemd python3-yaml binutils"
         has_node || want="$want nodejs npm"

@@ -57,16 +57,17 @@ static const struct opt engine_rows[] = {
      .note = "see docs/formats.md",
      .help =
          "Weight format. auto and none: what the files hold, another name must agree with them; "
-         "on 16-bit files int8 (wint8), int4 and fp8 (block_wise_fp8) quantize linear layers "
-         "while loading."},
+         "on 16-bit files int8 (wint8), int4, awq (int4 in groups of 128) and fp8 (block_wise_fp8) "
+         "quantize linear layers while loading."},
     {.name = "quantization-inputs",
      .type = OPT_STRING,
      .offset = ENGINE(quantization_inputs),
      .group = G_MODEL,
      .def = "auto",
-     .choices = "auto|8|16",
+     .choices = "auto|8|16|e5m2",
      .help = "What quantized weights are multiplied with: 8-bit activations (int8, or fp8 for fp8 "
-             "weights), or activations as they are. auto: 16 for --dtype float32, else what the "
+             "weights: E4M3, or with e5m2 E5M2), or activations as they are. auto: 16 for --dtype "
+             "float32, else what the "
              "files ask for; 4-bit weights as VLLM_CPU_INT4_W4A8 says."},
     {.name = "quantization-head",
      .type = OPT_STRING,

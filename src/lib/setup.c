@@ -311,9 +311,10 @@ int setup_files(struct setup *s, struct err *e)
                    : ACT_BF16,
         .log = &s->log,
         .quantization = a->quantization,
-        .inputs = strcmp(a->quantization_inputs, "8") == 0    ? MODEL_INPUTS_8
-                  : strcmp(a->quantization_inputs, "16") == 0 ? MODEL_INPUTS_16
-                                                              : MODEL_INPUTS_AUTO,
+        .inputs = strcmp(a->quantization_inputs, "8") == 0      ? MODEL_INPUTS_8
+                  : strcmp(a->quantization_inputs, "e5m2") == 0 ? MODEL_INPUTS_E5M2
+                  : strcmp(a->quantization_inputs, "16") == 0   ? MODEL_INPUTS_16
+                                                                : MODEL_INPUTS_AUTO,
         .head_bits = strcmp(a->quantization_head, "8") == 0   ? 8
                      : strcmp(a->quantization_head, "4") == 0 ? 4
                                                               : 0,

@@ -104,10 +104,11 @@ static void read_order(struct finder *f, struct quant_matrix *m, const struct te
     free(keys);
 }
 
-/* 1 when all zero points are 8: codes of 4 bits then need none. */
+/* 1 when all zero points are 8 (of 8 bits: 128): codes then need none. */
 static int zeros_are_middle(const struct quant_matrix *m)
 {
-    uint32_t middle = 0x11111111u * (unsigned)(8 - m->zero_offset), w;
+    const unsigned one = m->format == WEIGHT_I8 ? 0x01010101u : 0x11111111u;
+    uint32_t middle = one * (unsigned)((m->format == WEIGHT_I8 ? 128 : 8) - m->zero_offset), w;
     for (uint64_t i = 0; i + 4 <= m->zeros->n_bytes; i += 4) {
         memcpy(&w, (const uint8_t *)m->zeros->data + i, 4);
         if (w != middle) {
@@ -117,11 +118,13 @@ static int zeros_are_middle(const struct quant_matrix *m)
     return 1;
 }
 
-/* Words of 8 nibbles: sizes along which they are packed must be whole words. */
-static void check_eighths(struct finder *f, const struct tensor *t, int size, const char *what)
+/* Words of 8 nibbles or 4 bytes: sizes along which they are packed must be whole words. */
+static void check_words(struct finder *f, const struct tensor *t, int size, int per_word,
+                        const char *what)
 {
-    if (size % 8 != 0) {
-        find_failed(f, ERR_UNSUPPORTED, t, "%d %s, expected a multiple of 8", size, what);
+    if (size % per_word != 0) {
+        find_failed(f, ERR_UNSUPPORTED, t, "%d %s, expected a multiple of %d", size, what,
+                    per_word);
     }
 }
 
@@ -139,7 +142,7 @@ static void find_awq(struct finder *f, struct quant_matrix *m, const char *layer
         find_failed(f, ERR_UNSUPPORTED, m->codes, "group_size %d doesn't divide the %d inputs",
                     m->group, m->cols);
     }
-    check_eighths(f, m->codes, m->rows, "outputs");
+    check_words(f, m->codes, m->rows, 8, "outputs");
     check_type(f, m->codes, TENSOR_I32);
     find_check_shape(f, m->codes, m->cols, m->rows / 8);
     check_type(f, m->zeros, TENSOR_I32);
@@ -152,7 +155,8 @@ static void find_gptq(struct finder *f, struct quant_matrix *m, const char *laye
 {
     int groups = (m->cols + m->group - 1) / m->group;
     const struct tensor *g_idx = s->ordered ? require(f, layer, "g_idx") : allow(f, layer, "g_idx");
-    m->format = WEIGHT_I4;
+    const int per_word = 32 / s->bits;
+    m->format = s->bits == 8 ? WEIGHT_I8 : WEIGHT_I4;
     m->zero_offset = s->zero_offset;
     m->codes = require(f, layer, "qweight");
     m->zeros = require(f, layer, "qzeros");
@@ -160,12 +164,12 @@ static void find_gptq(struct finder *f, struct quant_matrix *m, const char *laye
     if (m->codes == NULL || m->zeros == NULL || m->scales == NULL) {
         return;
     }
-    check_eighths(f, m->codes, m->rows, "outputs");
-    check_eighths(f, m->codes, m->cols, "inputs");
+    check_words(f, m->codes, m->rows, per_word, "outputs");
+    check_words(f, m->codes, m->cols, per_word, "inputs");
     check_type(f, m->codes, TENSOR_I32);
-    find_check_shape(f, m->codes, m->cols / 8, m->rows);
+    find_check_shape(f, m->codes, m->cols / per_word, m->rows);
     check_type(f, m->zeros, TENSOR_I32);
-    find_check_shape(f, m->zeros, groups, m->rows / 8);
+    find_check_shape(f, m->zeros, groups, m->rows / per_word);
     check_scales(f, m, groups, m->rows);
     if (g_idx != NULL) {
         read_order(f, m, g_idx, s);
@@ -190,8 +194,8 @@ static void check_packed_shape(struct finder *f, const struct quant_matrix *m,
 static void find_ct_packed(struct finder *f, struct quant_matrix *m, const char *layer,
                            const struct quant_scheme *s)
 {
-    int groups = (m->cols + m->group - 1) / m->group;
-    m->format = WEIGHT_I4;
+    const int groups = (m->cols + m->group - 1) / m->group, per_word = 32 / s->bits;
+    m->format = s->bits == 8 ? WEIGHT_I8 : WEIGHT_I4;
     m->codes = require(f, layer, "weight_packed");
     m->scales = require(f, layer, "weight_scale");
     const struct tensor *shape = require(f, layer, "weight_shape");
@@ -203,11 +207,11 @@ static void find_ct_packed(struct finder *f, struct quant_matrix *m, const char 
     }
     check_packed_shape(f, m, shape);
     check_type(f, m->codes, TENSOR_I32);
-    find_check_shape(f, m->codes, m->rows, (m->cols + 7) / 8);
+    find_check_shape(f, m->codes, m->rows, (m->cols + per_word - 1) / per_word);
     check_scales(f, m, m->rows, groups);
     if (m->zeros != NULL) {
         check_type(f, m->zeros, TENSOR_I32);
-        find_check_shape(f, m->zeros, (m->rows + 7) / 8, groups);
+        find_check_shape(f, m->zeros, (m->rows + per_word - 1) / per_word, groups);
     }
     if (g_idx != NULL) {
         read_order(f, m, g_idx, s);
@@ -225,7 +229,11 @@ static void find_bytes(struct finder *f, struct quant_matrix *m, const char *lay
     if (m->codes == NULL || m->scales == NULL) {
         return;
     }
-    check_type(f, m->codes, integers ? TENSOR_I8 : TENSOR_F8_E4M3);
+    if (!integers && m->codes->type == TENSOR_F8_E5M2) {
+        m->format = WEIGHT_F8_E5M2;
+    } else {
+        check_type(f, m->codes, integers ? TENSOR_I8 : TENSOR_F8_E4M3);
+    }
     find_check_shape(f, m->codes, m->rows, m->cols);
     if (blocks) {
         check_scales(f, m, (m->rows + 127) / 128, (m->cols + 127) / 128);

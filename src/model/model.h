@@ -42,7 +42,8 @@ enum model_inputs {
     MODEL_INPUTS_AUTO, /* what the file asks for; int4, int8 and GGUF: int8; float32: as INPUTS_16
                         */
     MODEL_INPUTS_16,   /* activations as they are */
-    MODEL_INPUTS_8     /* 8 bits wherever a kernel takes them */
+    MODEL_INPUTS_8,    /* 8 bits wherever a kernel takes them */
+    MODEL_INPUTS_E5M2  /* the same, fp8 weights by E5M2 */
 };
 
 struct model_options {

@@ -37,26 +37,37 @@ static void read_awq(const struct quant_matrix *m, int row0, int n, uint8_t *cod
     }
 }
 
+/* Codes in a word of codes or zero points, and one of them. */
+static size_t per_word(const struct quant_matrix *m)
+{
+    return m->format == WEIGHT_I8 ? 4 : 8;
+}
+
+static uint8_t code_in(const struct quant_matrix *m, uint32_t word, size_t i)
+{
+    return (uint8_t)(m->format == WEIGHT_I8 ? word >> 8 * (i % 4) & 255u
+                                            : word >> 4 * (i % 8) & 15u);
+}
+
 static void read_gptq(const struct quant_matrix *m, int row0, int n, uint8_t *codes)
 {
     size_t cols = (size_t)m->cols, rows = (size_t)m->rows;
     for (size_t j = 0; j < cols; j++) {
-        size_t k = (size_t)column(m, (int)j), at = k / 8 * rows + (size_t)row0;
+        size_t k = (size_t)column(m, (int)j), at = k / per_word(m) * rows + (size_t)row0;
         for (int r = 0; r < n; r++) {
-            codes[(size_t)r * cols + j] =
-                (uint8_t)(word_at(m->codes, at + (size_t)r) >> 4 * (k % 8) & 15u);
+            codes[(size_t)r * cols + j] = code_in(m, word_at(m->codes, at + (size_t)r), k);
         }
     }
 }
 
 static void read_ct_packed(const struct quant_matrix *m, int row0, int n, uint8_t *codes)
 {
-    size_t cols = (size_t)m->cols, words = (cols + 7) / 8;
+    size_t cols = (size_t)m->cols, per = per_word(m), words = (cols + per - 1) / per;
     for (int r = 0; r < n; r++) {
         for (size_t j = 0; j < cols; j++) {
             size_t k = (size_t)column(m, (int)j);
-            uint32_t w = word_at(m->codes, (size_t)(row0 + r) * words + k / 8);
-            codes[(size_t)r * cols + j] = (uint8_t)(w >> 4 * (k % 8) & 15u);
+            uint32_t w = word_at(m->codes, (size_t)(row0 + r) * words + k / per);
+            codes[(size_t)r * cols + j] = code_in(m, w, k);
         }
     }
 }
@@ -185,23 +196,22 @@ static float scale_at(const struct quant_matrix *m, int row, size_t group)
     }
 }
 
-/* 8 where there are none: codes of 4 bits are then biased by it. */
+/* The middle where there are none: codes are then biased by it. */
 static int zero_at(const struct quant_matrix *m, int row, size_t group)
 {
-    size_t groups = (size_t)((m->cols + m->group - 1) / m->group);
+    size_t groups = (size_t)((m->cols + m->group - 1) / m->group), per = per_word(m);
     if (m->zeros == NULL) {
-        return 8;
+        return m->format == WEIGHT_I8 ? 128 : 8;
     }
     switch (m->layout) {
     case QUANT_AWQ_GEMM:
         return (int)awq_nibble(m->zeros, group, row, m->rows);
     case QUANT_GPTQ_ROWS:
-        return (int)(word_at(m->zeros, group * (size_t)(m->rows / 8) + (size_t)row / 8) >>
-                         4 * (row % 8) &
-                     15u) +
+        return code_in(m, word_at(m->zeros, (group * (size_t)m->rows + (size_t)row) / per),
+                       (size_t)row) +
                m->zero_offset;
     default:
-        return (int)(word_at(m->zeros, (size_t)row / 8 * groups + group) >> 4 * (row % 8) & 15u);
+        return code_in(m, word_at(m->zeros, (size_t)row / per * groups + group), (size_t)row);
     }
 }
 
@@ -251,9 +261,12 @@ int quant_fit(struct weight *w, const struct quant_matrix *m, int first)
         w->has_zero |= m->zeros != NULL;
         return 1;
     }
+    /* codes of 4 bits lose their zero points when they are widened, those of 8 bits keep them */
+    const int has_zero =
+        (w->format == WEIGHT_I8 && w->has_zero) || (m->format == WEIGHT_I8 && m->zeros != NULL);
     int integers = is_integer(w->format) && is_integer(m->format);
     w->format = w->super != 0 ? WEIGHT_I6 : WEIGHT_I8;
-    w->has_zero = 0;
+    w->has_zero = has_zero;
     return integers;
 }
 
@@ -268,14 +281,16 @@ static int refuse_scale(const struct quant_matrix *m, int row, size_t group, flo
 static int check_codes(const struct quant_matrix *m, int row0, int n, const uint8_t *codes,
                        struct err *e)
 {
-    if (m->format != WEIGHT_F8_E4M3) {
+    const int last = m->format == WEIGHT_F8_E4M3 ? 0x7e : 0x7b; /* code of the largest number */
+    if (m->format != WEIGHT_F8_E4M3 && m->format != WEIGHT_F8_E5M2) {
         return 0;
     }
     for (size_t i = 0; i < (size_t)n * (size_t)m->cols; i++) {
-        if ((codes[i] & 0x7f) == 0x7f) {
-            return err_set(e, ERR_FORMAT, "%s: tensor %s: row %d, column %d is NaN (0x%02x)",
+        if ((codes[i] & 0x7f) > last) {
+            return err_set(e, ERR_FORMAT, "%s: tensor %s: row %d, column %d is %s (0x%02x)",
                            m->codes->file, m->codes->name, row0 + (int)(i / (size_t)m->cols),
-                           (int)(i % (size_t)m->cols), codes[i]);
+                           (int)(i % (size_t)m->cols),
+                           m->format == WEIGHT_F8_E4M3 ? "NaN" : "NaN or infinite", codes[i]);
         }
     }
     return 0;
@@ -358,9 +373,15 @@ int quant_read_rows(const struct quant_matrix *m, const struct weight *w, int ro
                 return refuse_scale(m, row0 + r, from, s, e);
             }
             scales[(size_t)r * (size_t)groups + (size_t)g] = s;
-            int zero = m->format == WEIGHT_I4 ? zero_at(m, row0 + r, from) : 0;
+            int zero = is_integer(m->format) ? zero_at(m, row0 + r, from) : 0;
+            if (w->has_zero && zero > 255) {
+                return err_set(e, ERR_UNSUPPORTED,
+                               "%s: tensor %s: the zero point of row %d, group %zu is %d, expected "
+                               "at most 255",
+                               m->zeros->file, m->zeros->name, row0 + r, from, zero);
+            }
             if (w->has_zero) {
-                zeros[(size_t)r * (size_t)groups + (size_t)g] = (uint8_t)zero;
+                zeros[(size_t)r * (size_t)groups + (size_t)g] = (uint8_t)(widen ? 128 : zero);
             }
             for (int j = j0; widen && j < j1; j++) {
                 uint8_t *c = &codes[(size_t)r * (size_t)m->cols + (size_t)j];

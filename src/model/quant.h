@@ -8,14 +8,15 @@
  *   QUANT_AWQ_GEMM    i32 [in, out/8], nibbles 0 2 4 6 1 3 5 7  [in/g, out]       (q - z) s
  *   QUANT_GPTQ_ROWS   i32 [in/8, out], nibbles along in         [in/g, out]       (q - z) s
  *   QUANT_CT_PACKED   i32 [out, in/8], nibbles along in, +8     [out, in/g]       (q - z) s
+ *                     (both with 8 bits: 4 bytes a word, +128)
  *   QUANT_CT_INT8     i8  [out, in]                             [out, 1]          q s
- *   QUANT_CT_FP8      E4M3 [out, in]                            [out, 1], [1]     q s
- *   QUANT_FP8_BLOCK   E4M3 [out, in]                            [out/128, in/128] q s
+ *   QUANT_CT_FP8      E4M3, E5M2 [out, in]                      [out, 1], [1]     q s
+ *   QUANT_FP8_BLOCK   E4M3, E5M2 [out, in]                      [out/128, in/128] q s
  *   QUANT_BLOCKS      Q8_0, Q4_0: 32 along in                   in the block      q s
  *                     Q4_K, Q5_K, Q6_K: 256, scales of two levels                 q s - m, Q6_K: q s
  *
- * Zero points: AWQ as the codes, [in/g, out/8]; GPTQ nibbles along out, one less in v1;
- * compressed-tensors i32 [out/8, in/g], nibbles along out, +8. */
+ * Zero points: AWQ as the codes, [in/g, out/8]; GPTQ nibbles (bytes) along out, one less in v1;
+ * compressed-tensors i32 [out/8, in/g], nibbles (bytes) along out, +8 (+128). */
 #ifndef TERN_MODEL_QUANT_H
 #define TERN_MODEL_QUANT_H
 

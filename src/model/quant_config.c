@@ -19,7 +19,8 @@ struct reader {
 };
 
 static const char *const method_names[QUANT_METHOD_COUNT] = {
-    "none", "awq", "gptq", "compressed-tensors", "fp8", "wint8", "block_wise_fp8", "int4", "gguf"};
+    "none", "awq", "gptq", "compressed-tensors", "fp8", "wint8", "block_wise_fp8",
+    "int4", "awq", "gguf"};
 
 const char *quant_method_name(enum quant_method m)
 {
@@ -112,6 +113,17 @@ static int expect_int(const struct reader *r, const struct json *o, const char *
     }
     snprintf(expected, sizeof expected, "%lld", (long long)value);
     return refuse(r, field, expected, v);
+}
+
+/* 4 or 8. */
+static int read_bits(const struct reader *r, const struct json *o, const char *field, int *bits)
+{
+    const struct json *v = json_get(o, field);
+    if (json_type(v) != JSON_INT || (json_int(v) != 4 && json_int(v) != 8)) {
+        return refuse(r, field, "4 or 8", v);
+    }
+    *bits = (int)json_int(v);
+    return 0;
 }
 
 /* Inputs of a group: a multiple of 32, or -1 for the whole row (0). */
@@ -251,7 +263,7 @@ static int read_gptq(const struct reader *r, const struct json *o)
     s->layout = QUANT_GPTQ_ROWS;
     r->q->match = QUANT_MATCH_SUBSTRING;
     int rc = check_keys(r, o, known);
-    rc = rc < 0 ? rc : expect_int(r, o, "bits", NULL, 4);
+    rc = rc < 0 ? rc : read_bits(r, o, "bits", &s->bits);
     rc = rc < 0 ? rc : read_group(r, o, "group_size", NULL, &s->group);
     const struct json *order = json_get(o, "desc_act"), *head = json_get(o, "lm_head");
     if (rc == 0 && json_type(order) != JSON_BOOL && json_type(order) != JSON_NULL) {
@@ -296,10 +308,10 @@ static int read_fp8(const struct reader *r, const struct json *o)
     struct quant_scheme *s = add_scheme(r);
     const struct json *block = json_get(o, "weight_block_size");
     r->q->match = QUANT_MATCH_PREFIX;
-    s->act = QUANT_ACT_FP8;
     s->symmetric = 1;
     int rc = check_keys(r, o, known);
-    rc = rc < 0 ? rc : expect_word(r, o, "fmt", WORDS("e4m3", "float8_e4m3fn"));
+    rc = rc < 0 ? rc
+                : expect_word(r, o, "fmt", WORDS("e4m3", "float8_e4m3fn", "e5m2", "float8_e5m2"));
     rc = rc < 0 ? rc : expect_word(r, o, "activation_scheme", WORDS("dynamic"));
     rc = rc < 0 ? rc : expect_bool(r, o, "is_checkpoint_fp8_serialized", 1);
     rc = rc < 0 ? rc : expect_nothing(r, o, "dequantize");
@@ -318,6 +330,8 @@ static int read_fp8(const struct reader *r, const struct json *o)
     } else {
         return refuse(r, "weight_block_size", "[128, 128] or null", block);
     }
+    const char *fmt = string_of(json_get(o, "fmt"));
+    s->act = fmt != NULL && strcasestr(fmt, "e5m2") != NULL ? QUANT_ACT_E5M2 : QUANT_ACT_FP8;
     const char *field =
         json_type(json_get(o, "ignored_layers")) != JSON_NULL ? "ignored_layers" : NULL;
     return read_patterns(r, o, field != NULL ? field : "modules_to_not_convert", &r->q->ignored);
@@ -361,7 +375,7 @@ static int read_ct_weights(const struct reader *r, const struct json *w, const c
                                         "observer",    "observer_kwargs",
                                         "scale_dtype", "zp_dtype",
                                         NULL};
-    const struct json *bits = json_get(w, "num_bits"), *sym = json_get(w, "symmetric");
+    const struct json *sym = json_get(w, "symmetric");
     const char *type = string_of(json_get(w, "type")),
                *strategy = string_of(json_get(w, "strategy"));
     int rc = check_keys(r, w, known);
@@ -376,11 +390,10 @@ static int read_ct_weights(const struct reader *r, const struct json *w, const c
     *is_float = type != NULL && strcasecmp(type, "float") == 0;
     s->symmetric = json_type(sym) != JSON_BOOL || json_bool(sym);
     int packed = strcmp(format, "pack-quantized") == 0;
-    rc = expect_int(r, w, "num_bits", NULL, packed ? 4 : 8);
+    rc = packed ? read_bits(r, w, "num_bits", &s->bits) : expect_int(r, w, "num_bits", NULL, 8);
     if (rc < 0) {
         return rc;
     }
-    (void)bits;
     if (packed ? *is_float
                : (strcmp(format, "int-quantized") == 0 && *is_float) ||
                      (strcmp(format, "float-quantized") == 0 && !*is_float)) {
@@ -638,11 +651,9 @@ int quant_config_select(struct quant_config *q, const char *asked, const char *p
     static const struct {
         const char *name;
         enum quant_method method;
-    } online[] = {{"int8", QUANT_WINT8},
-                  {"wint8", QUANT_WINT8},
-                  {"fp8", QUANT_BLOCK_FP8},
-                  {"block_wise_fp8", QUANT_BLOCK_FP8},
-                  {"int4", QUANT_INT4}};
+    } online[] = {{"int8", QUANT_WINT8},    {"wint8", QUANT_WINT8},
+                  {"fp8", QUANT_BLOCK_FP8}, {"block_wise_fp8", QUANT_BLOCK_FP8},
+                  {"int4", QUANT_INT4},     {"awq", QUANT_INT4_128}};
     if (asked == NULL || strcasecmp(asked, "none") == 0 || strcasecmp(asked, "auto") == 0 ||
         strcasecmp(asked, method_names[q->method]) == 0) {
         return 0;

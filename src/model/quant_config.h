@@ -28,7 +28,8 @@ enum quant_method {
     QUANT_WINT8,     /* FastDeploy, quantized at load: int8 per output channel */
     QUANT_BLOCK_FP8, /* FastDeploy, quantized at load: E4M3 in 128 x 128 blocks */
     QUANT_INT4,      /* quantized at load: 4 bits, groups of 64 inputs, zero points */
-    QUANT_GGUF,      /* the file's own types */
+    QUANT_INT4_128, /* the same in groups of 128, as AWQ files usually have: "awq" of a plain file */
+    QUANT_GGUF,     /* the file's own types */
     QUANT_METHOD_COUNT
 };
 
@@ -40,16 +41,17 @@ enum quant_layout {
     QUANT_CT_PACKED, /* weight_packed, weight_scale, weight_shape, weight_zero_point, weight_g_idx
                       */
     QUANT_CT_INT8,   /* weight I8, weight_scale */
-    QUANT_CT_FP8,    /* weight F8_E4M3, weight_scale of a row or of the tensor */
-    QUANT_FP8_BLOCK, /* weight F8_E4M3, weight_scale_inv of 128 x 128 blocks */
+    QUANT_CT_FP8,    /* weight F8_E4M3 or F8_E5M2, weight_scale of a row or of the tensor */
+    QUANT_FP8_BLOCK, /* weight F8_E4M3 or F8_E5M2, weight_scale_inv of 128 x 128 blocks */
     QUANT_BLOCKS,    /* GGUF: scales inside the blocks */
 };
 
 /* What the file wants the products' other operand to be. */
-enum quant_act { QUANT_ACT_16, QUANT_ACT_INT8, QUANT_ACT_FP8 };
+enum quant_act { QUANT_ACT_16, QUANT_ACT_INT8, QUANT_ACT_FP8, QUANT_ACT_E5M2 };
 
 struct quant_scheme {
     enum quant_layout layout;
+    int bits;        /* of QUANT_GPTQ_ROWS and QUANT_CT_PACKED: 4 or 8 */
     int group;       /* inputs that share a scale; 0: all of a row */
     int per_tensor;  /* one scale for the matrix (QUANT_CT_FP8) */
     int symmetric;   /* no zero points in the file */

@@ -75,9 +75,9 @@ static void plan_plain(struct weight *w, const struct weights_options *o,
         w->format = WEIGHT_I8;
         w->group = w->k;
         w->scale_type = DTYPE_BF16;
-    } else if (method == QUANT_INT4) {
+    } else if (method == QUANT_INT4 || method == QUANT_INT4_128) {
         w->format = WEIGHT_I4;
-        w->group = is_linear ? 64 : HEAD_GROUP;
+        w->group = !is_linear ? HEAD_GROUP : method == QUANT_INT4 ? 64 : 128;
         w->has_zero = 1;
         w->scale_type = DTYPE_BF16;
     } else if (method == QUANT_BLOCK_FP8) {
@@ -90,13 +90,16 @@ static void plan_plain(struct weight *w, const struct weights_options *o,
 static enum input_format input_for(const struct weights_options *o, const struct weight *w,
                                    enum quant_act asked, int ordered)
 {
-    int eight = o->inputs == MODEL_INPUTS_8 ||
+    const int is_f8 = w->format == WEIGHT_F8_E4M3 || w->format == WEIGHT_F8_E5M2;
+    int eight = o->inputs == MODEL_INPUTS_8 || o->inputs == MODEL_INPUTS_E5M2 ||
                 (o->inputs == MODEL_INPUTS_AUTO && o->act != ACT_F32 &&
                  (asked != QUANT_ACT_16 || (w->format == WEIGHT_I4 && !o->int4_as_asked)));
     if (!eight || ordered) {
         return INPUT_ACT;
     }
-    return w->format == WEIGHT_F8_E4M3 ? INPUT_E4M3 : INPUT_I8;
+    return !is_f8                                                      ? INPUT_I8
+           : o->inputs == MODEL_INPUTS_E5M2 || asked == QUANT_ACT_E5M2 ? INPUT_E5M2
+                                                                       : INPUT_E4M3;
 }
 
 static const struct tensor *tensor_of(const struct checkpoint_view *v)

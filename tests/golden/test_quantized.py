@@ -240,7 +240,7 @@ def test_nothing_is_expanded_while_loading(shared):
 
 def test_the_flag_must_agree_with_the_file(shared):
     f = shared / "fixtures"
-    for asked, model in (("gptq", "dense-awq"), ("awq", "dense-hf"), ("int8", "dense-awq"), ("gguf", "dense-hf")):
+    for asked, model in (("gptq", "dense-awq"), ("gptq", "dense-hf"), ("int8", "dense-awq"), ("gguf", "dense-hf")):
         r = run("generate", f / model, "--prompt-ids", "5", "--quantization", asked)
         line = r.stderr.decode()
         assert r.returncode == 1 and len(line.splitlines()) == 1
@@ -248,6 +248,8 @@ def test_the_flag_must_agree_with_the_file(shared):
     assert formats(f / "dense-awq", "--quantization", "awq")[0] == "awq"
     assert formats(f / "dense-hf", "--quantization", "int8")[1].startswith("int8 (per row, bf16 scales)")
     assert formats(f / "dense-hf", "-q", "int4")[1].startswith("int4 (groups of 64, bf16 scales, zero points) x int8 in 12")
+    assert "int4 (groups of 128, bf16 scales, zero points) x int8" in formats(f / "dense-hf", "-q", "awq")[1]
+    assert "x fp8 E5M2 in 8" in formats(f / "dense-ct-fp8", "--quantization-inputs", "e5m2")[1]
 
 
 def test_quantizing_the_shipped_model_while_loading_costs_little_perplexity(tmp_path):

@@ -804,10 +804,11 @@ static void check_quantized(struct checker *c, enum act_type t)
     static const struct {
         enum weight_format f;
         enum input_format input;
-    } pairs[] = {
-        {WEIGHT_I8, INPUT_ACT},       {WEIGHT_I8, INPUT_I8},       {WEIGHT_I4, INPUT_ACT},
-        {WEIGHT_I4, INPUT_I8},        {WEIGHT_F8_E4M3, INPUT_ACT}, {WEIGHT_F8_E4M3, INPUT_E4M3},
-        {WEIGHT_F8_E4M3, INPUT_E5M2}, {WEIGHT_F8_E5M2, INPUT_ACT}, {WEIGHT_F8_E5M2, INPUT_E5M2}};
+    } pairs[] = {{WEIGHT_I8, INPUT_ACT},       {WEIGHT_I8, INPUT_I8},
+                 {WEIGHT_I4, INPUT_ACT},       {WEIGHT_I4, INPUT_I8},
+                 {WEIGHT_F8_E4M3, INPUT_ACT},  {WEIGHT_F8_E4M3, INPUT_E4M3},
+                 {WEIGHT_F8_E4M3, INPUT_E5M2}, {WEIGHT_F8_E5M2, INPUT_ACT},
+                 {WEIGHT_F8_E5M2, INPUT_E5M2}, {WEIGHT_F8_E5M2, INPUT_E4M3}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         for (int g = 0; g < (pairs[i].f == WEIGHT_I8 ? 5 : 4); g++) {
             struct kind q = {.t = t,

@@ -171,9 +171,11 @@ static void what_is_not_understood_is_refused_by_key_and_value(void **state)
     refused("{" GPTQ ",\"checkpoint_format\":\"marlin\"}", "checkpoint_format", "marlin");
     refused("{" GPTQ ",\"dynamic\":{\"-:.*down.*\":{}}}", "dynamic", "down");
     refused("{" GPTQ ",\"desc_act\":1}", "desc_act", "1");
-    refused("{\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":128}", "bits", "8");
+    refused("{\"quant_method\":\"gptq\",\"bits\":3,\"group_size\":128}", "bits", "3");
     refused(CT("nvfp4-pack-quantized", W4, "null"), "format", "nvfp4-pack-quantized");
-    refused(CT("pack-quantized", W8, "null"), "group_0.weights.num_bits", "8");
+    refused(
+        CT("pack-quantized", "\"num_bits\":2,\"type\":\"int\",\"strategy\":\"channel\"", "null"),
+        "group_0.weights.num_bits", "2");
     refused(CT("float-quantized", W8, "null"), "group_0.weights.type", "int");
     refused(CT("int-quantized", W8 ",\"group_size\":64", "null"), "group_size", "64");
     refused(CT("int-quantized", W8, "{\"num_bits\":8,\"type\":\"int\",\"dynamic\":false}"),
@@ -186,7 +188,7 @@ static void what_is_not_understood_is_refused_by_key_and_value(void **state)
             "[64,128]");
     refused("{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\"}", "activation_scheme",
             "static");
-    refused("{\"quant_method\":\"fp8\",\"fmt\":\"e5m2\"}", "fmt", "e5m2");
+    refused("{\"quant_method\":\"fp8\",\"fmt\":\"e3m4\"}", "fmt", "e3m4");
     refused("{\"quantization\":\"wint2\"}", "quantization", "wint2");
     refused("{\"quantization\":\"wint8\",\"is_quantized\":true}", "is_quantized", "true");
 }
@@ -207,7 +209,9 @@ static void the_flag_agrees_with_the_file_or_is_refused(void **state)
     assert_int_equal(quant_config_select(&q, "int8", "dir", &e), 0);
     assert_int_equal(q.method, QUANT_WINT8);
     memset(&q, 0, sizeof q);
-    assert_true(quant_config_select(&q, "awq", "dir", &e) < 0);
+    assert_true(quant_config_select(&q, "gptq", "dir", &e) < 0);
+    assert_int_equal(quant_config_select(&q, "awq", "dir", &e), 0);
+    assert_int_equal(q.method, QUANT_INT4_128);
 }
 
 /* ---- codecs ---- */
