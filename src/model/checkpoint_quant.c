@@ -247,6 +247,31 @@ static void find_bytes(struct finder *f, struct quant_matrix *m, const char *lay
     }
 }
 
+static void find_wint2(struct finder *f, struct quant_matrix *m, const char *layer)
+{
+    m->format = WEIGHT_C2;
+    m->super = m->cols;
+    m->codes = require(f, layer, "quant_weight");
+    m->subs = require(f, layer, "weight_scale");
+    m->grid[0] = require(f, layer, "code_scale");
+    m->grid[1] = require(f, layer, "code_zp");
+    m->scales = require(f, layer, "super_scales");
+    if (m->codes == NULL || m->subs == NULL || m->grid[0] == NULL || m->grid[1] == NULL ||
+        m->scales == NULL) {
+        return;
+    }
+    check_words(f, m->codes, m->cols, 8, "inputs");
+    check_type(f, m->codes, TENSOR_U8);
+    find_check_shape(f, m->codes, m->cols / 4, m->rows);
+    check_type(f, m->subs, TENSOR_U8);
+    find_check_shape(f, m->subs, (m->cols + 127) / 128, m->rows);
+    for (int i = 0; i < 2; i++) {
+        check_type(f, m->grid[i], TENSOR_F32);
+        find_check_shape(f, m->grid[i], m->rows, 0);
+    }
+    check_scales(f, m, m->rows, 0);
+}
+
 static struct quant_matrix *new_matrix(struct finder *f, struct checkpoint_view *v, int rows,
                                        int cols)
 {
@@ -283,6 +308,9 @@ void find_quantized(struct finder *f, struct checkpoint_view *v, const char *lay
         break;
     case QUANT_CT_PACKED:
         find_ct_packed(f, m, layer, s);
+        break;
+    case QUANT_WINT2:
+        find_wint2(f, m, layer);
         break;
     default:
         find_bytes(f, m, layer, s);

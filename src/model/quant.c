@@ -143,6 +143,46 @@ static void read_k_quant(const struct quant_matrix *m, const struct weight *w, i
     }
 }
 
+/* The 2-bit code lies as the kernels take it: a byte where the first of its four columns is. */
+static void read_wint2(const struct quant_matrix *m, int row0, int n, uint8_t *codes)
+{
+    const size_t cols = (size_t)m->cols, rows = (size_t)m->rows;
+    const uint8_t *from = m->codes->data;
+    memset(codes, 0, (size_t)n * cols);
+    for (size_t j = 0; j < cols / 4; j++) {
+        for (size_t r = 0; r < (size_t)n; r++) {
+            codes[r * cols + 4 * j] = from[j * rows + (size_t)row0 + r];
+        }
+    }
+}
+
+/* Numbers of 15 bits by the format; the kernels take any that an int32 holds, so what is far from
+ * it is refused. */
+static int read_wint2_levels(const struct quant_matrix *m, const struct weight *w, int row0, int n,
+                             const struct weight_levels *out, struct err *e)
+{
+    const int groups = weight_groups(w);
+    const uint8_t *subs = m->subs->data;
+    for (int r = 0; r < n; r++) {
+        const size_t row = (size_t)(row0 + r);
+        for (int g = 0; g < groups; g++) {
+            const uint8_t pair = subs[(size_t)(g * w->group / 128) * (size_t)m->rows + row];
+            out->sub[r * groups + g] = (int8_t)(g * w->group / 64 % 2 == 0 ? pair >> 4 : pair & 15);
+        }
+        for (int i = 0; i < 2; i++) {
+            const float x = tensor_float(m->grid[i], row);
+            if (!(fabsf(x) <= 65536.0f)) {
+                return err_set(e, ERR_FORMAT,
+                               "%s: tensor %s: row %zu is %g, expected a step or a start of "
+                               "15-bit numbers",
+                               m->grid[i]->file, m->grid[i]->name, row, (double)x);
+            }
+            out->grid[2 * r + i] = x;
+        }
+    }
+    return 0;
+}
+
 static float half_at(const uint8_t *p)
 {
     uint16_t h;
@@ -302,7 +342,8 @@ static int read_supers(const struct quant_matrix *m, const struct weight *w, int
     const int supers = weight_supers(w);
     for (int r = 0; r < n; r++) {
         for (int i = 0; i < supers; i++) {
-            const float s = k_quant_scale(m, row0 + r, (size_t)i);
+            const float s = m->layout == QUANT_WINT2 ? tensor_float(m->scales, (size_t)(row0 + r))
+                                                     : k_quant_scale(m, row0 + r, (size_t)i);
             if (!isfinite(s)) {
                 return refuse_scale(m, row0 + r, (size_t)i, s, e);
             }
@@ -316,6 +357,9 @@ int quant_read_levels(const struct quant_matrix *m, const struct weight *w, int 
                       const struct weight_levels *out, struct err *e)
 {
     const int groups = weight_groups(w), supers = weight_supers(w);
+    if (m->layout == QUANT_WINT2) {
+        return read_wint2_levels(m, w, row0, n, out, e);
+    }
     for (int r = 0; r < n; r++) {
         for (int g = 0; g < groups; g++) {
             int scale, minimum;
@@ -348,6 +392,9 @@ int quant_read_rows(const struct quant_matrix *m, const struct weight *w, int ro
         break;
     case QUANT_CT_PACKED:
         read_ct_packed(m, row0, n, codes);
+        break;
+    case QUANT_WINT2:
+        read_wint2(m, row0, n, codes);
         break;
     case QUANT_BLOCKS:
         if (m->super != 0) {

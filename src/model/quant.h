@@ -12,6 +12,9 @@
  *   QUANT_CT_INT8     i8  [out, in]                             [out, 1]          q s
  *   QUANT_CT_FP8      E4M3, E5M2 [out, in]                      [out, 1], [1]     q s
  *   QUANT_FP8_BLOCK   E4M3, E5M2 [out, in]                      [out/128, in/128] q s
+ *   QUANT_WINT2       u8 [in/4, out], one byte 4 inputs         u8 [in/128, out]: two 4-bit scales
+ *                     of 64 inputs, the first in the high nibble; super_scales [out], f32 code_scale
+ *                     and code_zp [out] (kernels.h: C2)                           window s
  *   QUANT_BLOCKS      Q8_0, Q4_0: 32 along in                   in the block      q s
  *                     Q4_K, Q5_K, Q6_K: 256, scales of two levels                 q s - m, Q6_K: q s
  *
@@ -28,7 +31,8 @@ struct quant_matrix {
     enum quant_layout layout;
     int rows, cols;
     const struct tensor *codes, *scales, *zeros; /* zeros NULL: none; QUANT_BLOCKS has codes only */
-    enum weight_format format;                   /* what the codes are */
+    const struct tensor *subs, *grid[2]; /* QUANT_WINT2: weight_scale, code_scale, code_zp */
+    enum weight_format format;           /* what the codes are */
     enum dtype scale_type;
     int group;            /* columns that share a scale in the file; cols: all of a row */
     int super;            /* columns that share a super-scale; 0: one level */

@@ -390,6 +390,16 @@ static int read_ct_weights(const struct reader *r, const struct json *w, const c
     *is_float = type != NULL && strcasecmp(type, "float") == 0;
     s->symmetric = json_type(sym) != JSON_BOOL || json_bool(sym);
     int packed = strcmp(format, "pack-quantized") == 0;
+    if (strcmp(format, "wint2") == 0) {
+        s->layout = QUANT_WINT2;
+        s->group = 64;
+        rc = expect_word(r, w, "type", WORDS("int"));
+        rc = rc < 0 ? rc : expect_int(r, w, "num_bits", NULL, 2);
+        rc = rc < 0 ? rc : expect_int(r, w, "group_size", NULL, 64);
+        rc = rc < 0 ? rc : expect_bool(r, w, "symmetric", 1);
+        rc = rc < 0 ? rc : expect_nothing(r, w, "actorder");
+        return rc < 0 ? rc : expect_word(r, w, "strategy", WORDS("group"));
+    }
     rc = packed ? read_bits(r, w, "num_bits", &s->bits) : expect_int(r, w, "num_bits", NULL, 8);
     if (rc < 0) {
         return rc;
@@ -430,8 +440,8 @@ static int read_ct_group(const struct reader *outer, const char *name, const str
 {
     static const char *const known[] = {
         "targets", "weights", "input_activations", "output_activations", "format", NULL};
-    static const char *const formats[] = {"pack-quantized", "int-quantized", "float-quantized",
-                                          "naive-quantized", NULL};
+    static const char *const formats[] = {"pack-quantized",  "int-quantized", "float-quantized",
+                                          "naive-quantized", "wint2",         NULL};
     char key[160], weights_key[200];
     snprintf(key, sizeof key, "%s.config_groups.%.64s", outer->key, name);
     snprintf(weights_key, sizeof weights_key, "%s.weights", key);
@@ -456,8 +466,8 @@ static int read_ct_group(const struct reader *outer, const char *name, const str
     }
     if (rc == 0 && !known_format) {
         rc = refuse(json_type(own) == JSON_NULL ? outer : &r, "format",
-                    "\"pack-quantized\", \"int-quantized\", \"float-quantized\" or "
-                    "\"naive-quantized\"",
+                    "\"pack-quantized\", \"int-quantized\", \"float-quantized\", "
+                    "\"naive-quantized\" or \"wint2\"",
                     json_type(own) == JSON_NULL ? top_format : own);
     }
     if (rc < 0) {

@@ -4,7 +4,7 @@
  *   quant_method          written by                      weights
  *   awq                   AutoAWQ, llm-awq ("gemm")       4 bits, groups along the inputs, zero
  * points gptq                  AutoGPTQ, GPTQModel             4 bits, groups, zero points,
- * act-order compressed-tensors    llm-compressor                  int4 packed, int8, FP8 E4M3 fp8
+ * act-order compressed-tensors    llm-compressor                  int4 packed, int8, FP8, 2-bit code fp8
  * HF, vLLM, DeepSeek-style        FP8 E4M3, blocks of 128 x 128 or one scale (quantization)
  * FastDeploy                      bf16 files that are quantized at load
  *
@@ -43,6 +43,8 @@ enum quant_layout {
     QUANT_CT_INT8,   /* weight I8, weight_scale */
     QUANT_CT_FP8,    /* weight F8_E4M3 or F8_E5M2, weight_scale of a row or of the tensor */
     QUANT_FP8_BLOCK, /* weight F8_E4M3 or F8_E5M2, weight_scale_inv of 128 x 128 blocks */
+    QUANT_WINT2,     /* quant_weight, weight_scale, code_scale, code_zp, super_scales: the 2-bit
+                        convolutional code of FastDeploy */
     QUANT_BLOCKS,    /* GGUF: scales inside the blocks */
 };
 

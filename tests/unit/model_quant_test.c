@@ -469,6 +469,47 @@ static void gguf_blocks_decode_to_the_expected_values(void **state)
     free(values);
 }
 
+/* Stored [in, out], as Paddle's matrices are. */
+static void the_two_bit_code_decodes_to_the_expected_values(void **state)
+{
+    (void)state;
+    NEED_CODECS
+    static const struct {
+        const char *name;
+        int cols;
+    } cases[] = {{"ccq_k128", 128}, {"ccq_k192", 192}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        static const char *const suffixes[] = {"quant_weight", "super_scales", "weight_scale",
+                                               "code_scale",   "code_zp",      "expected"};
+        struct tensor t[6];
+        char name[64];
+        for (int j = 0; j < 6; j++) {
+            snprintf(name, sizeof name, "%s.%s", cases[i].name, suffixes[j]);
+            t[j] = find(name);
+        }
+        const int rows = 16, cols = cases[i].cols;
+        struct quant_matrix m = {.layout = QUANT_WINT2,
+                                 .rows = rows,
+                                 .cols = cols,
+                                 .codes = &t[0],
+                                 .scales = &t[1],
+                                 .subs = &t[2],
+                                 .grid = {&t[3], &t[4]},
+                                 .format = WEIGHT_C2,
+                                 .scale_type = DTYPE_BF16,
+                                 .group = 64,
+                                 .super = cols};
+        float *expected = malloc((size_t)(rows * cols) * sizeof *expected);
+        for (int r = 0; r < rows; r++) {
+            for (int k = 0; k < cols; k++) {
+                expected[r * cols + k] = tensor_float(&t[5], (size_t)(k * rows + r));
+            }
+        }
+        check_levels(&m, NULL, expected);
+        free(expected);
+    }
+}
+
 /* Blocks made from values chosen first. */
 static void q5_k_blocks_give_back_what_was_put_in(void **state)
 {
@@ -646,6 +687,7 @@ int main(void)
         cmocka_unit_test(compressed_words_with_zero_points_decode_to_the_expected_values),
         cmocka_unit_test(fp8_blocks_with_partial_edges_decode_to_the_expected_values),
         cmocka_unit_test(gguf_blocks_decode_to_the_expected_values),
+        cmocka_unit_test(the_two_bit_code_decodes_to_the_expected_values),
         cmocka_unit_test(q5_k_blocks_give_back_what_was_put_in),
         cmocka_unit_test(q6_k_blocks_give_back_what_was_put_in),
         cmocka_unit_test(parts_of_a_fused_matrix_get_a_format_that_holds_them_all),
