@@ -84,6 +84,8 @@ static int submit_prompt(struct gen *g, struct gen_prompt *p, struct api_error *
     r->think_budget = g->f.think_budget;
     r->arrival_ns = g->arrival_ns;
     r->reply = s->events;
+    atomic_init(&p->n_computed, -1);
+    r->progress = &p->n_computed;
     r->user = p;
     r->id = p->request_id = engine_new_id(s->model.engine);
     if (engine_submit(s->model.engine, r, &err) != 0) {
@@ -466,6 +468,9 @@ static void parse_done(struct work *w)
     json_free(g->json); /* everything needed later lies in the arena */
     json_free(g->received);
     g->json = g->received = NULL;
+    if (progress_is_wanted(g)) {
+        server_watch_progress(s);
+    }
     if (g->dialect->accepted) {
         g->dialect->accepted(g);
     }
@@ -607,14 +612,22 @@ static void finish_stream(struct gen *g)
     framing(g)->end(x);
 }
 
-/* Sends what the sample has, unless the socket is full or the interval says to wait. */
-static void stream_sample(struct gen *g, struct gen_sample *k)
+void gen_begin_stream(struct gen *g)
 {
     if (!g->streaming) {
         g->streaming = 1;
         if (g->x) {
             framing(g)->begin(g->x);
         }
+    }
+}
+
+/* Sends what the sample has, unless the socket is full or the interval says to wait. */
+static void stream_sample(struct gen *g, struct gen_sample *k)
+{
+    if (!g->begun) {
+        g->begun = 1;
+        gen_begin_stream(g);
         if (g->dialect->begin) {
             g->dialect->begin(g);
         }

@@ -19,7 +19,7 @@ struct gen;
 
 /* Fields of a request with their defaults filled in. */
 struct gen_fields {
-    int stream, include_usage, continuous_usage, stream_interval;
+    int stream, include_usage, continuous_usage, include_progress, stream_interval;
     int echo;
     int has_max_tokens;
     int max_tokens;
@@ -75,6 +75,7 @@ struct gen_prompt {
     int n;
     uint64_t request_id;
     int submitted, queued; /* queued: counted in the server's n_queued_tokens */
+    atomic_int n_computed; /* written by the engine: tokens computed; -1 while it waits */
     struct gen_sample *samples;
     int max_tokens;
     int n_cached;
@@ -140,14 +141,16 @@ struct gen {
     int n_prompts;
     struct gen_sample *samples; /* prompts x n */
     int n_samples;
-    int n_open;       /* samples the engine has not ended */
-    int n_undone;     /* samples the client waits for */
-    int streaming;    /* response head sent */
-    int flush_wanted; /* output was held back because the socket was full */
-    int failed;       /* an error ended it */
-    int listed;       /* among the server's gens */
-    int detached;     /* goes on without a client until it is done */
-    void *state;      /* the dialect's own, in the arena; NULL until it makes one */
+    int n_open;           /* samples the engine has not ended */
+    int n_undone;         /* samples the client waits for */
+    int streaming;        /* response head sent */
+    int begun;            /* what precedes the first token was sent */
+    int last_progress[3]; /* what the last chunk of progress.c said */
+    int flush_wanted;     /* output was held back because the socket was full */
+    int failed;           /* an error ended it */
+    int listed;           /* among the server's gens */
+    int detached;         /* goes on without a client until it is done */
+    void *state;          /* the dialect's own, in the arena; NULL until it makes one */
     uint64_t arrival_ns;
     int64_t created;
     char id[192];
@@ -209,6 +212,12 @@ void gen_write_prompt_ids(const struct gen_prompt *p, struct json_writer *w);
 void gen_write_token_ids(const struct gen_sample *s,
                          struct json_writer *w); /* since the last chunk, or all */
 int gen_prompt_tokens(const struct gen *g);
+
+void gen_begin_stream(struct gen *g); /* the response head, once */
+
+/* ---- progress.c ---- */
+/* Whether the request's client is to be told how far its prompt is. */
+int progress_is_wanted(const struct gen *g);
 
 /* ---- reqlog.c ---- */
 void reqlog_request(const struct gen *g);

@@ -177,6 +177,9 @@ static void write_parameters(const struct server *s, struct json_writer *w)
     if (g->has_repetition_penalty) {
         buf_printf(&b, "repeat_penalty %.15g\n", g->repetition_penalty);
     }
+    if (g->has_max_new_tokens) {
+        buf_printf(&b, "num_predict %d\n", g->max_new_tokens);
+    }
     json_w_key(w, "parameters");
     json_w_stringn(w, b.data ? b.data : "", b.len);
     buf_fini(&b);

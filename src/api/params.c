@@ -75,7 +75,8 @@ static int parse_stream(struct gen *g, const struct fields *f)
     if (options) {
         struct fields inner = {options, "stream_options.", f->e, f->arena};
         if (field_bool(&inner, "include_usage", &o->include_usage) < 0 ||
-            field_bool(&inner, "continuous_usage_stats", &o->continuous_usage) < 0) {
+            field_bool(&inner, "continuous_usage_stats", &o->continuous_usage) < 0 ||
+            field_bool(&inner, "include_progress", &o->include_progress) < 0) {
             return -1;
         }
         o->continuous_usage &= o->include_usage;

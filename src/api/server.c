@@ -30,6 +30,7 @@
 #define ABORT_WAIT_NS (5 * 1000000000ull)
 #define FLUSH_WAIT_NS (2 * 1000000000ull)
 #define TICK_MS       20
+#define PROGRESS_MS   200
 
 void server_options_init(struct server_options *o)
 {
@@ -398,6 +399,24 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     stop_step(arg);
 }
 
+static void on_progress(evutil_socket_t fd, short what, void *arg)
+{
+    struct server *s = arg;
+    (void)fd;
+    (void)what;
+    if (!progress_tick(s)) {
+        event_del(s->ev_progress);
+    }
+}
+
+void server_watch_progress(struct server *s)
+{
+    struct timeval every = {0, PROGRESS_MS * 1000};
+    if (!event_pending(s->ev_progress, EV_TIMEOUT, NULL)) {
+        event_add(s->ev_progress, &every);
+    }
+}
+
 static void on_beat(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
@@ -514,7 +533,8 @@ static int add_events(struct server *s, struct err *e)
     s->ev_events = event_new(s->base, mq_fd(s->events), EV_READ | EV_PERSIST, on_events, s);
     s->ev_worked = event_new(s->base, mq_fd(s->worked), EV_READ | EV_PERSIST, on_worked, s);
     s->ev_tick = event_new(s->base, -1, EV_PERSIST, on_tick, s);
-    if (!s->ev_control || !s->ev_events || !s->ev_worked || !s->ev_tick ||
+    s->ev_progress = event_new(s->base, -1, EV_PERSIST, on_progress, s);
+    if (!s->ev_progress || !s->ev_control || !s->ev_events || !s->ev_worked || !s->ev_tick ||
         event_add(s->ev_control, NULL) || event_add(s->ev_events, NULL) ||
         event_add(s->ev_worked, NULL)) {
         return err_set(e, ERR_NOMEM, "can't create the event loop's events");
@@ -668,8 +688,8 @@ void server_close(struct server *s)
         engine_event_free((struct engine_event *)n);
     }
     buf_fini(&s->openapi);
-    struct event *events[] = {s->ev_control, s->ev_events, s->ev_worked,
-                              s->ev_signal,  s->ev_tick,   s->ev_beat};
+    struct event *events[] = {s->ev_control, s->ev_events, s->ev_worked,  s->ev_signal,
+                              s->ev_tick,    s->ev_beat,   s->ev_progress};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
         if (events[i]) {
             event_free(events[i]);

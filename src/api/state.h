@@ -66,6 +66,7 @@ struct server {
 
     struct event_base *base;
     struct http_server *http;
+    struct event *ev_progress; /* pending while somebody wants to know how far his prompt is */
     struct event *ev_control, *ev_events, *ev_worked, *ev_signal, *ev_tick, *ev_beat;
     struct mq *events, *worked, *to_worker;
     int control_fd, signal_fd;
@@ -73,7 +74,7 @@ struct server {
     int thread_started, worker_started;
 
     struct server_model model;        /* immutable once ready */
-    struct grammar_cache *structured;    /* with the model; has its own lock */
+    struct grammar_cache *structured; /* with the model; has its own lock */
     int32_t mark_ids[ANSWER_MARKS];   /* of reasoning and calls; -1: no token of the model */
     struct response_store *responses; /* NULL: none are kept; has its own lock */
     int ready;
@@ -128,6 +129,13 @@ int route_param(const struct server *s, const struct http_exchange *x, char *out
 int check_model_name(const struct server *s, const struct json *body, struct api_error *e);
 const char *
 request_id_header(const struct http_exchange *x); /* NULL when absent or not printable */
+
+/* ---- server.c ---- */
+void server_watch_progress(struct server *s); /* progress_tick is called now and then, until it says
+                                               * that nobody waits */
+
+/* ---- progress.c ---- */
+int progress_tick(struct server *s); /* 0: nobody waits for a first token and wants to hear of it */
 
 /* ---- routes.c ---- */
 extern const struct route server_routes[];

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/mq.h"
 #include "model/forward.h"
+#include <stdatomic.h>
 #include <stdint.h>
 
 struct log;
@@ -103,9 +104,12 @@ struct engine_request {
                         * before; -1: no reasoning, or none that matters here */
     int think_budget;  /* after so many tokens of reasoning only think_end may come; -1: any number
                         */
-    uint64_t arrival_ns; /* clock_now_ns() at the front end, before tokenization */
-    struct mq *reply;    /* where events go; must outlive the request */
-    void *user;          /* copied into every event */
+    uint64_t arrival_ns;  /* clock_now_ns() at the front end, before tokenization */
+    struct mq *reply;     /* where events go; must outlive the request */
+    atomic_int *progress; /* the sender's, or NULL: how many tokens of the prompt are computed, set
+                           * whenever the next ones are scheduled; untouched while the request waits.
+                           * Must outlive the last event */
+    void *user;           /* copied into every event */
 };
 struct engine_request *engine_request_new(void);
 void engine_request_free(struct engine_request *r); /* only for one that was never submitted */

@@ -225,6 +225,10 @@ static const struct sched_plan *schedule(struct engine *en)
     uint64_t now = clock_now_ns();
     for (int i = 0; i < plan->n_items; i++) {
         struct seq *q = plan->items[i].seq;
+        atomic_int *progress = q->group->req->progress;
+        if (progress && q->n_out == 0 && q == &q->group->seqs[0]) {
+            atomic_store_explicit(progress, plan->items[i].first, memory_order_relaxed);
+        }
         if (q->scheduled_ns == 0) {
             q->scheduled_ns = now;
             en->stats.prompt_tokens += (uint64_t)q->n_prompt;
