@@ -36,7 +36,7 @@ test: ## build and run every test; ends with a summary
 
 tsan arm64-test: TEST_CHOICE = -LE heavy
 
-asan ubsan tsan: ## unit and kernel tests under a sanitizer
+asan tsan: ## unit and kernel tests under a sanitizer (asan: address and undefined behaviour)
 	tools/install-deps.sh build test
 	cmake --preset $@
 	cmake --build --preset $@
@@ -103,4 +103,4 @@ clean: ## remove every build directory
 help: ## this list
 	@awk -F': .*## |: ## ' '/^[a-z][a-z0-9 -]*:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
 
-.PHONY: all run test asan ubsan tsan debug arm64-test fuzz soak bench bench-net fmt lint install clean help
+.PHONY: all run test asan tsan debug arm64-test fuzz soak bench bench-net fmt lint install clean help
