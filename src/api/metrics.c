@@ -139,6 +139,27 @@ static void engine_gauges(const struct server *s, struct text *t, const struct e
     buf_puts(out, "} 1\n");
 }
 
+/* Only with speculation, as vLLM's. */
+static void speculation(struct text *t, const struct engine_stats *st)
+{
+    if (st->speculation.max_tokens == 0) {
+        return;
+    }
+    counter(t, "vllm:spec_decode_num_drafts_total", "Drafts that were checked.",
+            st->speculation.drafts);
+    counter(t, "vllm:spec_decode_num_draft_tokens_total", "Tokens of these drafts.",
+            st->speculation.tokens);
+    counter(t, "vllm:spec_decode_num_accepted_tokens_total", "Those that became output.",
+            st->speculation.accepted);
+    head(t->out, "vllm:spec_decode_num_accepted_tokens_per_pos_total", "counter",
+         "Accepted tokens by their place in the draft.");
+    for (int i = 0; i < st->speculation.max_tokens; i++) {
+        buf_printf(t->out,
+                   "vllm:spec_decode_num_accepted_tokens_per_pos_total{%s,position=\"%d\"} %llu\n",
+                   t->labels, i, (unsigned long long)st->speculation.accepted_at[i]);
+    }
+}
+
 static void engine_counters(struct text *t, const struct engine_stats *st, const struct metrics *m)
 {
     static const enum finish_reason reasons[] = {FINISH_STOP, FINISH_LENGTH, FINISH_ABORT,
@@ -157,6 +178,7 @@ static void engine_counters(struct text *t, const struct engine_stats *st, const
     counter(t, "vllm:mm_cache_queries_total", "Lookups in the multimodal cache.", 0);
     counter(t, "vllm:mm_cache_hits_total", "Hits in the multimodal cache.", 0);
     counter(t, "vllm:num_preemptions_total", "Preemptions.", st->preemptions);
+    speculation(t, st);
     counter(t, "vllm:prompt_tokens_total", "Prompt tokens processed, cached ones included.",
             st->prompt_tokens);
     head(out, "vllm:prompt_tokens_by_source_total", "counter",

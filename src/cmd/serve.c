@@ -200,6 +200,31 @@ struct throughput {
     int stop, started;
 };
 
+/* vLLM's second line, with speculation and when something was drafted. */
+static void print_speculation(const struct log *log, const struct engine_stats *now,
+                              const struct engine_stats *before, double seconds)
+{
+    uint64_t drafts = now->speculation.drafts - before->speculation.drafts;
+    uint64_t tokens = now->speculation.tokens - before->speculation.tokens;
+    uint64_t accepted = now->speculation.accepted - before->speculation.accepted;
+    char rates[ENGINE_MAX_DRAFT * 8];
+    size_t at = 0;
+    if (drafts == 0) {
+        return;
+    }
+    for (int i = 0; i < now->speculation.max_tokens; i++) {
+        uint64_t n = now->speculation.accepted_at[i] - before->speculation.accepted_at[i];
+        at += (size_t)snprintf(rates + at, sizeof rates - at, "%.3f, ", (double)n / (double)drafts);
+    }
+    log_info(log,
+             "SpecDecoding metrics: Mean acceptance length: %.2f, Accepted throughput: %.2f "
+             "tokens/s, Drafted throughput: %.2f tokens/s, Accepted: %llu tokens, Drafted: %llu "
+             "tokens, Per-position acceptance rate: %sAvg Draft acceptance rate: %.1f%%",
+             1.0 + (double)accepted / (double)drafts, (double)accepted / seconds,
+             (double)tokens / seconds, (unsigned long long)accepted, (unsigned long long)tokens,
+             rates, 100.0 * (double)accepted / (double)tokens);
+}
+
 static void print_throughput(const struct throughput *t, const struct engine_stats *now,
                              const struct engine_stats *before, double seconds, int *was_idle)
 {
@@ -222,6 +247,7 @@ static void print_throughput(const struct throughput *t, const struct engine_sta
               "Waiting: %d reqs, %sGPU KV cache usage: %.1f%%, Prefix cache hit rate: %.1f%%",
               prompt, generation, now->n_running, now->n_waiting, preemptions, 100 * now->kv_usage,
               hits);
+    print_speculation(t->log, now, before, seconds);
     *was_idle = idle;
 }
 

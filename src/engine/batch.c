@@ -48,7 +48,9 @@ const struct forward_batch *batch_fill(struct batch *b, const struct sched_plan 
             b->rope_pos[row][0] = b->rope_pos[row][1] = b->rope_pos[row][2] = p;
             b->wants_logits[row] = p >= from && p < to;
         }
-        b->wants_logits[row - 1] |= (uint8_t)sched_item_completes(it);
+        for (int k = 1; k <= 1 + it->n_draft; k++) {
+            b->wants_logits[row - k] |= (uint8_t)sched_item_completes(it);
+        }
     }
     memset(&b->view, 0, sizeof b->view);
     b->view.n_rows = row;

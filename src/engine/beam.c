@@ -105,7 +105,8 @@ struct sample_job beam_job(const struct seq *q, const float *logits)
     size_t i = (size_t)q->sample;
     b->rows[i].id = 0; /* any: the first entry isn't used */
     return (struct sample_job){
-        logits, q, &b->rows[i], b->tops + i * (size_t)(1 + b->n_candidates), b->n_candidates, 0};
+        logits,          q, &b->rows[i], b->tops + i * (size_t)(1 + b->n_candidates),
+        b->n_candidates, 0, NULL};
 }
 
 /* ---- one round ---- */
@@ -296,7 +297,7 @@ static void go_on(struct engine *en, struct group *g, uint64_t now)
 
 static struct engine_event *make_event(const struct hypothesis *h)
 {
-    struct engine_event *ev = step_event_new(-1);
+    struct engine_event *ev = step_event_new(0, -1);
     struct token_output *tokens =
         ev ? arena_alloc(&ev->arena, (size_t)h->n_tokens * sizeof *tokens) : NULL;
     if (!tokens) {

@@ -46,14 +46,16 @@ struct group {
     struct beams *beams; /* NULL without beam search */
 };
 
-/* One row to sample or to take log-probabilities of. */
+/* Rows to sample, or one to take log-probabilities of. Further rows hold what would follow if the
+ * tokens drawn were those of the draft; they are drawn as long as that is so. */
 struct sample_job {
-    const float *logits;
+    const float *logits; /* of the first row; the others follow at logits_stride */
     const struct seq *seq;
-    struct token_output *out; /* its top has room for 1 + n_top entries */
-    struct token_logprob *top;
-    int n_top; /* -1: no log-probabilities */
-    int draws; /* 0: out->id is given */
+    struct token_output *out;  /* [n_rows] */
+    struct token_logprob *top; /* [n_rows][1 + n_top] */
+    int n_top;                 /* -1: no log-probabilities */
+    int n_rows;                /* 0: out->id is given */
+    int *n_drawn; /* out, with n_rows > 0; tokens, an impossible one (id -1) included */
 };
 
 struct engine {
@@ -88,8 +90,8 @@ struct engine {
     int has_thread, has_lock;
 };
 
-/* An event with room for one token; n_top as in sample_job. NULL when out of memory. */
-struct engine_event *step_event_new(int n_top);
+/* An event with room for n_tokens; n_top as in sample_job. NULL when out of memory. */
+struct engine_event *step_event_new(int n_tokens, int n_top);
 /* Position of a new sample in the request's grammar. */
 int step_grammar_start(const struct engine_request *r);
 /* A sample that shares its prompt with `parent` starts. */

@@ -41,9 +41,16 @@ static int blocks_of_request(const struct engine_options *o)
     return (o->max_model_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
 }
 
+/* Rows of drafts in a step. */
+static int draft_rows(const struct engine_options *o)
+{
+    const struct speculation *p = &o->speculation;
+    return p->n_tokens * (p->max_seqs < o->max_num_seqs ? p->max_seqs : o->max_num_seqs);
+}
+
 int engine_max_logits(const struct engine_options *o)
 {
-    int n = o->max_num_seqs + ENGINE_PROMPT_LOGITS;
+    int n = o->max_num_seqs + ENGINE_PROMPT_LOGITS + draft_rows(o);
     return n < o->max_num_batched_tokens ? n : o->max_num_batched_tokens;
 }
 
@@ -308,6 +315,7 @@ static int open_parts(struct engine *en, struct err *e)
         .enable_chunked_prefill = o->enable_chunked_prefill,
         .policy_priority = o->policy_priority,
         .max_prompt_logits = ENGINE_PROMPT_LOGITS,
+        .max_draft_rows = draft_rows(o),
     };
     if ((rc = sched_init(&en->sched, &so, en->pool, e)) < 0 ||
         (rc = batch_init(&en->batch, o->max_num_batched_tokens, o->max_num_seqs, e)) < 0) {
@@ -508,7 +516,7 @@ static int init_seq(const struct engine *en, struct group *g, int sample,
     int n_blocks = (r->n_prompt + q->max_out + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
     q->out = malloc((size_t)q->max_out * sizeof *q->out); /* untouched pages cost nothing */
     q->blocks = malloc((size_t)n_blocks * sizeof *q->blocks);
-    q->last_event = step_event_new(sampling_params_n_top(&r->params));
+    q->last_event = step_event_new(1, sampling_params_n_top(&r->params));
     return q->out && q->blocks && q->last_event ? 0 : ERR_NOMEM;
 }
 

@@ -150,6 +150,16 @@ struct engine_event {
 };
 void engine_event_free(struct engine_event *ev);
 
+/* Speculative decoding by prompt lookup (ngram.h): a step computes the rows of a guessed
+ * continuation too and keeps those whose tokens the sampler then draws. The text is the same as
+ * without. */
+struct speculation {
+    int n_tokens;             /* most tokens of a draft, 0: off */
+    int ngram_min, ngram_max; /* tokens that must agree with an earlier place */
+    int max_seqs;             /* no drafts while more sequences run */
+};
+#define ENGINE_MAX_DRAFT 16
+
 struct engine_options {
     int max_model_len;
     int max_num_seqs;                 /* running sequences */
@@ -162,8 +172,9 @@ struct engine_options {
     uint64_t kv_cache_bytes; /* KV store size; at least one request of max_model_len must fit, else
                             * ERR_INVALID "to serve one request of max length …" with the numbers */
     int n_blocks_override;   /* --num-gpu-blocks-override, 0: from bytes */
-    int eos_id;              /* primary EOS, -1 none */
-    int permute_blocks;      /* tests: hand out physical blocks in a shuffled order */
+    struct speculation speculation;
+    int eos_id;         /* primary EOS, -1 none */
+    int permute_blocks; /* tests: hand out physical blocks in a shuffled order */
     const struct log *log;
 };
 
@@ -215,6 +226,11 @@ struct engine_stats {
     uint64_t prefix_queries, prefix_hits; /* tokens */
     uint64_t preemptions, evictions;
     uint64_t finished[6]; /* by enum finish_reason */
+    struct {
+        int max_tokens;                    /* as in the options, 0: off */
+        uint64_t drafts, tokens, accepted; /* a draft counts when a step checks it */
+        uint64_t accepted_at[ENGINE_MAX_DRAFT];
+    } speculation;
     uint64_t steps;
     uint64_t last_step_ns; /* clock_now_ns when the loop last made progress: liveness */
     struct engine_hist ttft, itl, tpot, e2e, queue, prefill, decode, inference, step_tokens,

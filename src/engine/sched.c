@@ -14,6 +14,10 @@
  * and the copies are part of the plan. A block enters the prefix index only after it was computed
  * (sched_commit), so a step that fails leaves no trace.
  *
+ * Drafts: a sequence may take along tokens that are guessed to follow (n_draft, behind its outputs).
+ * They get slots like others; those that turn out wrong are given back by n_computed alone, the
+ * slots are written again. Blocks beyond n_computed may stay in the table.
+ *
  * Beams of one request meet after each token (beam.c). One that waits for the others is held: it
  * keeps its place and blocks, needs nothing, and loses both first when a step would have nothing
  * to run.
@@ -58,7 +62,7 @@ void sched_item_prompt_logits(const struct sched_item *it, int *from, int *to)
 
 int sched_item_completes(const struct sched_item *it)
 {
-    return it->first + it->n_tokens == seq_n_tokens(it->seq);
+    return it->first + it->n_tokens - it->n_draft == seq_n_tokens(it->seq);
 }
 
 /* ---- life ---- */
@@ -231,15 +235,17 @@ void sched_remove(struct sched *s, struct seq *q)
 
 /* ---- A: running ---- */
 
-static void add_item(struct sched *s, struct seq *q, int n)
+static void add_item(struct sched *s, struct seq *q, int n, int n_draft)
 {
     struct sched_item *it = &s->plan.items[s->plan.n_items];
     it->seq = q;
     it->first = q->n_computed;
-    it->n_tokens = n;
+    it->n_tokens = n + n_draft;
+    it->n_draft = n_draft;
     q->item = s->plan.n_items++;
-    s->plan.n_tokens += n;
-    s->budget -= n;
+    s->plan.n_tokens += n + n_draft;
+    s->budget -= n + n_draft;
+    s->draft_rows_left -= n_draft;
     int from, to;
     sched_item_prompt_logits(it, &from, &to);
     s->prompt_logits_left -= to - from;
@@ -253,6 +259,7 @@ static void withdraw_item(struct sched *s, struct seq *q)
     s->prompt_logits_left += to - from;
     s->plan.n_tokens -= it->n_tokens;
     s->budget += it->n_tokens;
+    s->draft_rows_left += it->n_draft;
     s->plan.n_items--;
     for (int i = q->item; i < s->plan.n_items; i++) {
         s->plan.items[i] = s->plan.items[i + 1];
@@ -329,13 +336,23 @@ static int cut_tokens(const struct sched *s, const struct seq *q, int first, int
         n = imin(n, s->o.long_prefill_token_threshold);
     }
     n = imin(n, s->budget);
-    struct sched_item it = {(struct seq *)q, first, n};
+    struct sched_item it = {(struct seq *)q, first, n, 0};
     int from, to;
     sched_item_prompt_logits(&it, &from, &to);
     if (to - from > s->prompt_logits_left) {
         n = from - first + s->prompt_logits_left;
     }
     return n;
+}
+
+/* How much of its draft q takes along beside the n tokens it lacks: what no other running sequence
+ * could want of the budget. */
+static int cut_draft(const struct sched *s, const struct seq *q, int n, int n_behind)
+{
+    if (q->n_computed + n < seq_n_tokens(q)) {
+        return 0;
+    }
+    return imax(0, imin(imin(q->n_draft, s->draft_rows_left), s->budget - n - n_behind));
 }
 
 static void schedule_running(struct sched *s)
@@ -348,14 +365,20 @@ static void schedule_running(struct sched *s)
             i++; /* others may still have something to do */
             continue;
         }
-        while (take_blocks(s, q, n) != 0) {
+        int n_draft = cut_draft(s, q, n, s->n_running - i - 1);
+        if (n_draft > 0 && take_blocks(s, q, n + n_draft) == 0) {
+            add_item(s, q, n, n_draft);
+            i++;
+            continue;
+        }
+        while (take_blocks(s, q, n) != 0) { /* nobody is preempted for a draft */
             struct seq *victim = choose_victim(s);
             i -= preempt(s, victim) < i;
             if (victim == q) {
                 return; /* nobody less important is left */
             }
         }
-        add_item(s, q, n);
+        add_item(s, q, n, 0);
         i++;
     }
 }
@@ -403,7 +426,7 @@ static int admit(struct sched *s, struct seq *q)
             kv_pool_count_lookup(s->pool, total, n_hits);
         }
     }
-    add_item(s, q, n);
+    add_item(s, q, n, 0);
     return 0;
 }
 
@@ -440,6 +463,7 @@ const struct sched_plan *sched_step(struct sched *s)
     s->plan.n_items = s->plan.n_tokens = s->plan.n_copies = s->plan.n_preempted = 0;
     s->budget = s->o.max_num_batched_tokens;
     s->prompt_logits_left = s->o.max_prompt_logits;
+    s->draft_rows_left = s->o.max_draft_rows;
     schedule_running(s);
     if (s->plan.n_preempted == 0) {
         schedule_waiting(s);
@@ -452,7 +476,7 @@ const struct sched_plan *sched_step(struct sched *s)
 
 /* ---- results ---- */
 
-void sched_commit(struct sched *s, const struct sched_item *it)
+void sched_commit(struct sched *s, const struct sched_item *it, int n_refused)
 {
     struct seq *q = it->seq;
     int from, to;
@@ -460,7 +484,7 @@ void sched_commit(struct sched *s, const struct sched_item *it)
     if (to > from) {
         q->logits_from = to;
     }
-    q->n_computed = it->first + it->n_tokens;
+    q->n_computed = it->first + it->n_tokens - n_refused;
     for (; (q->n_indexed + 1) * KV_BLOCK_TOKENS <= q->n_computed; q->n_indexed++) {
         int32_t tokens[KV_BLOCK_TOKENS];
         int b = q->n_indexed;

@@ -33,8 +33,9 @@ struct seq {
         id; /* order: (priority, arrival_ns, id, sample) with the priority policy */
     const int32_t *prompt;
     int n_prompt;
-    int32_t *out; /* room for every token it may produce */
+    int32_t *out; /* room for every token it may produce; behind the n_out it has: its draft */
     int n_out, max_out;
+    int n_draft;     /* tokens that may follow; a step can check some of them (step.c) */
     int32_t *blocks; /* block table, room for all */
     int n_blocks;
     int n_indexed;  /* leading blocks that have been offered to the prefix index */
@@ -60,6 +61,7 @@ int32_t seq_token(const struct seq *q, int i);
 struct sched_item {
     struct seq *seq;
     int first, n_tokens; /* tokens first .. first + n_tokens - 1 of the sequence */
+    int n_draft;         /* the last of them are of the draft */
 };
 struct block_copy {
     int32_t dst, src;
@@ -75,12 +77,14 @@ struct sched_plan {
 };
 /* Prompt rows of an item that want logits: positions *from .. *to - 1. */
 void sched_item_prompt_logits(const struct sched_item *it, int *from, int *to);
-int sched_item_completes(const struct sched_item *it); /* its last row yields a token */
+/* Its last 1 + n_draft rows yield tokens, as long as each is the one the draft has. */
+int sched_item_completes(const struct sched_item *it);
 
 struct sched_options {
     int max_model_len, max_num_seqs, max_num_batched_tokens, long_prefill_token_threshold;
     int enable_chunked_prefill, policy_priority;
     int max_prompt_logits; /* rows a step */
+    int max_draft_rows;    /* the same */
 };
 
 struct sched {
@@ -92,9 +96,9 @@ struct sched {
     int n_waiting;
     uint64_t n_preemptions;
     struct sched_plan plan;
-    int budget, prompt_logits_left; /* of the step being planned */
-    int32_t *tokens;                /* scratch: a resumed sequence's tokens in one piece */
-    int32_t *hits;                  /* scratch: blocks found */
+    int budget, prompt_logits_left, draft_rows_left; /* of the step being planned */
+    int32_t *tokens; /* scratch: a resumed sequence's tokens in one piece */
+    int32_t *hits;   /* scratch: blocks found */
 };
 
 int sched_init(struct sched *s, const struct sched_options *o, struct kv_pool *pool, struct err *e);
@@ -109,8 +113,10 @@ void sched_release(struct sched *s, struct seq *q);
 void sched_resume(struct sched *s, struct seq *q); /* parked, and has something to run again */
 void sched_remove(struct sched *s, struct seq *q); /* finished or aborted: frees its blocks */
 
-const struct sched_plan *sched_step(struct sched *s);            /* valid until the next call */
-void sched_commit(struct sched *s, const struct sched_item *it); /* the item has been computed */
+const struct sched_plan *sched_step(struct sched *s); /* valid until the next call */
+/* The item has been computed; n_refused of its draft's tokens are not what the sequence goes on with,
+ * and their slots will be written again. */
+void sched_commit(struct sched *s, const struct sched_item *it, int n_refused);
 
 /* Between two steps: everything that runs goes back to the queue, in its order, without blocks; it
  * is computed again. */

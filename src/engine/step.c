@@ -8,6 +8,7 @@
  * over the worker pool, rows are independent. */
 #include "engine/beam.h"
 #include "engine/core.h"
+#include "engine/ngram.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -21,8 +22,8 @@
 struct event_box {
     struct engine_event ev;
     struct mq *reply;
-    struct token_output token;
-    struct token_logprob top[];
+    struct token_logprob *top; /* [n_tokens][1 + n_top], behind the tokens */
+    struct token_output tokens[];
 };
 
 static struct event_box *box_of(struct engine_event *ev)
@@ -30,14 +31,17 @@ static struct event_box *box_of(struct engine_event *ev)
     return (struct event_box *)ev;
 }
 
-struct engine_event *step_event_new(int n_top)
+struct engine_event *step_event_new(int n_tokens, int n_top)
 {
-    struct event_box *b = malloc(sizeof *b + (size_t)(n_top + 1) * sizeof b->top[0]);
+    size_t head = sizeof(struct event_box) + (size_t)n_tokens * sizeof(struct token_output);
+    struct event_box *b =
+        malloc(head + (size_t)n_tokens * (size_t)(n_top + 1) * sizeof(struct token_logprob));
     if (!b) {
         return NULL;
     }
-    memset(b, 0, sizeof *b);
+    memset(b, 0, head);
     arena_init(&b->ev.arena, 0);
+    b->top = (struct token_logprob *)(void *)((char *)b + head);
     b->ev.stop_token_id = -1;
     return &b->ev;
 }
@@ -106,6 +110,7 @@ void step_flush(struct engine *en)
     s->n_running = en->sched.n_running;
     s->n_waiting = en->sched.n_waiting;
     s->kv_usage = kv_pool_usage(en->pool);
+    s->speculation.max_tokens = en->o.speculation.n_tokens;
     s->kv_touched_bytes = (uint64_t)pool.n_touched * en->ops.block_bytes;
     s->kv_fragmentation = fragmentation(&en->sched);
     s->max_admissible_tokens = max_admissible(en);
@@ -219,8 +224,28 @@ void step_end(struct engine *en, struct seq *q, enum finish_reason reason, const
 
 /* ---- schedule ---- */
 
+/* What may follow each running sequence, behind its outputs: not more than it may still produce
+ * beside the token that the step yields in any case. */
+static void propose(struct engine *en)
+{
+    const struct speculation *o = &en->o.speculation;
+    struct sched *s = &en->sched;
+    int pays = o->n_tokens > 0 && s->n_running <= o->max_seqs;
+    for (int i = 0; i < s->n_running && o->n_tokens > 0; i++) {
+        struct seq *q = s->running[i];
+        int k = q->max_out - q->n_out - 1;
+        int is_decoding = q->n_computed == seq_n_tokens(q) - 1 && q->n_out > 0 && !q->group->beams;
+        q->n_draft =
+            !pays || !is_decoding || k < 1
+                ? 0
+                : ngram_propose(q->prompt, q->n_prompt, q->out, q->n_out, o->ngram_min,
+                                o->ngram_max, q->out + q->n_out, k < o->n_tokens ? k : o->n_tokens);
+    }
+}
+
 static const struct sched_plan *schedule(struct engine *en)
 {
+    propose(en);
     const struct sched_plan *plan = sched_step(&en->sched);
     uint64_t now = clock_now_ns();
     for (int i = 0; i < plan->n_items; i++) {
@@ -302,22 +327,25 @@ static int is_stop_token(const struct engine *en, const struct seq *q, int32_t i
     return found;
 }
 
+/* Where a sample stands, or would stand if the first tokens of its draft came. */
+struct cursor {
+    int n_out, grammar_config;
+};
+
 /* While the output is reasoning: its end when the budget is used up, else anything but, where a
  * grammar waits to be fulfilled, the end of the output. */
-static const float *constrain_thinking(const struct engine *en, const struct sample_job *job,
-                                       struct sampler *s)
+static const float *constrain_thinking(const struct engine *en, const struct engine_request *r,
+                                       int n_out, const float *logits, struct sampler *s)
 {
-    const struct seq *q = job->seq;
-    const struct engine_request *r = q->group->req;
     uint32_t *mask = sampler_mask_words(s);
     size_t mask_bytes = (size_t)(en->ops.vocab_size + 31) / 32 * sizeof *mask;
-    if (r->think_budget >= 0 && q->n_out >= r->think_budget) {
+    if (r->think_budget >= 0 && n_out >= r->think_budget) {
         memset(mask, 0, mask_bytes);
         mask[r->think_end / 32] |= 1u << (r->think_end % 32);
-        return sampler_masked(s, job->logits, mask);
+        return sampler_masked(s, logits, mask);
     }
     if (r->grammar == NULL) {
-        return job->logits;
+        return logits;
     }
     memset(mask, 0xff, mask_bytes);
     for (int i = -1; i < r->params.n_stop_token_ids; i++) {
@@ -326,82 +354,150 @@ static const float *constrain_thinking(const struct engine *en, const struct sam
             mask[id / 32] &= ~(1u << (id % 32));
         }
     }
-    return sampler_masked(s, job->logits, mask);
+    return sampler_masked(s, logits, mask);
 }
 
 /* What the request's grammar leaves of a row; stop tokens only where the output is complete. NULL:
  * nothing at all. */
-static const float *constrain(struct engine *en, const struct sample_job *job, struct sampler *s,
+static const float *constrain(const struct engine *en, const struct engine_request *r,
+                              const struct cursor *at, const float *logits, struct sampler *s,
                               int *must_stop)
 {
-    const struct seq *q = job->seq;
-    const struct engine_request *r = q->group->req;
     uint32_t *mask = sampler_mask_words(s);
-    if (q->grammar_config == GRAMMAR_WAITS) {
-        return constrain_thinking(en, job, s);
+    *must_stop = 0;
+    if (at->grammar_config == GRAMMAR_WAITS) {
+        return constrain_thinking(en, r, at->n_out, logits, s);
     }
     if (r->grammar == NULL) {
-        return job->logits;
+        return logits;
     }
-    int n = grammar_mask(r->grammar, q->grammar_config, mask);
+    int n = grammar_mask(r->grammar, at->grammar_config, mask);
     *must_stop = n <= 0;
-    if (grammar_can_stop(r->grammar, q->grammar_config)) {
+    if (grammar_can_stop(r->grammar, at->grammar_config)) {
         for (int i = -1; i < r->params.n_stop_token_ids; i++) {
             int32_t id = i < 0 ? en->o.eos_id : r->params.stop_token_ids[i];
             if (id >= 0 && id < en->ops.vocab_size &&
-                (*must_stop || q->n_out >= r->params.min_tokens)) {
+                (*must_stop || at->n_out >= r->params.min_tokens)) {
                 mask[id / 32] |= 1u << (id % 32);
                 n = n > 0 ? n + 1 : 1;
             }
         }
     }
-    return n > 0 ? sampler_masked(s, job->logits, mask) : NULL;
+    return n > 0 ? sampler_masked(s, logits, mask) : NULL;
 }
 
-/* Moves the sample on in its grammar; a stop token leaves it where it is. */
-static void follow_grammar(const struct engine *en, struct seq *q, int32_t id)
+/* The position in the request's grammar behind a token; a stop token leaves it where it is. */
+static int follow_grammar(const struct engine *en, const struct seq *q, int config, int32_t id)
 {
     const struct engine_request *r = q->group->req;
-    if (q->grammar_config == GRAMMAR_WAITS) {
-        q->grammar_config = id != r->think_end ? GRAMMAR_WAITS
-                            : r->grammar       ? grammar_start(r->grammar)
-                                               : 0;
-    } else if (r->grammar != NULL && !is_stop_token(en, q, id)) {
-        q->grammar_config = grammar_step_token(r->grammar, q->grammar_config, id);
+    if (config == GRAMMAR_WAITS) {
+        return id != r->think_end ? GRAMMAR_WAITS : r->grammar ? grammar_start(r->grammar) : 0;
     }
+    return r->grammar != NULL && !is_stop_token(en, q, id)
+               ? grammar_step_token(r->grammar, config, id)
+               : config;
 }
 
-static void run_job(struct engine *en, const struct sample_job *job, struct sampler *s)
+/* Whether the last of n_out tokens are one pattern, several times over. */
+static int repeats(const struct seq *q, int n_out, const struct repetition_rule *r)
 {
-    const struct seq *q = job->seq;
-    int must_stop = 0;
-    const float *logits = job->draws ? constrain(en, job, s, &must_stop) : job->logits;
-    if (logits == NULL) { /* no token may follow, not even an end: accept() ends the sample */
-        job->out->id = -1;
+    for (int k = r->min_pattern > 0 ? r->min_pattern : 1; k <= r->max_pattern; k++) {
+        int64_t n = (int64_t)k * r->min_count;
+        if (n > n_out) {
+            return 0;
+        }
+        const int32_t *tail = q->out + n_out - n;
+        if (memcmp(tail, tail + k, (size_t)(n - k) * sizeof *tail) == 0) {
+            return 1; /* each token equals the one a pattern later */
+        }
+    }
+    return 0;
+}
+
+/* What the last of n_out tokens, `id`, ends. */
+static enum finish_reason check_stop(const struct engine *en, const struct seq *q, int n_out,
+                                     int32_t id, int32_t *stop_id)
+{
+    const struct sampling_params *p = &q->group->req->params;
+    if (n_out >= p->min_tokens) {
+        if (id == en->o.eos_id && !p->ignore_eos) {
+            return FINISH_STOP;
+        }
+        for (int i = 0; i < p->n_stop_token_ids; i++) {
+            if (p->stop_token_ids[i] == id) {
+                *stop_id = id;
+                return FINISH_STOP;
+            }
+        }
+    }
+    if (n_out >= q->max_out) { /* max_out also ends at max_model_len */
+        return FINISH_LENGTH;
+    }
+    return n_out >= p->min_tokens && repeats(q, n_out, &p->repetition) ? FINISH_REPETITION
+                                                                       : FINISH_NONE;
+}
+
+static void take_logprobs(const struct sample_job *job, struct sampler *s, const float *logits,
+                          struct token_output *out, struct token_logprob *top)
+{
+    const struct sampling_params *p = &job->seq->group->req->params;
+    if (job->n_top < 0) {
         return;
     }
-    if (job->draws) {
-        struct sampler_row row = {
-            .logits = logits,
-            .params = &q->group->req->params,
-            .prompt = q->prompt,
-            .out = q->out,
-            .n_prompt = q->n_prompt,
-            .n_out = q->n_out,
-            .eos_id = en->o.eos_id,
-            .seed = q->seed,
-            .must_stop = must_stop,
-        };
-        job->out->id = sampler_draw(s, &row);
+    out->top = top;
+    out->n_top = job->n_rows > 0 && p->n_logprob_token_ids > 0
+                     ? sampler_logprobs_of(s, logits, out->id, p->logprob_token_ids,
+                                           p->n_logprob_token_ids, top)
+                     : sampler_logprobs(s, logits, out->id, job->n_top, top);
+}
+
+/* The token of one row. */
+static void draw(const struct engine *en, const struct sample_job *job, struct sampler *s,
+                 const struct cursor *at, int i)
+{
+    const struct seq *q = job->seq;
+    const struct engine_request *r = q->group->req;
+    int must_stop;
+    const float *logits =
+        constrain(en, r, at, job->logits + (size_t)i * en->ops.logits_stride, s, &must_stop);
+    if (logits == NULL) { /* no token may follow, not even an end: accept() ends the sample */
+        job->out[i].id = -1;
+        return;
     }
-    const struct sampling_params *p = &q->group->req->params;
-    if (job->draws && job->n_top >= 0 && p->n_logprob_token_ids > 0) {
-        job->out->n_top = sampler_logprobs_of(s, logits, job->out->id, p->logprob_token_ids,
-                                              p->n_logprob_token_ids, job->top);
-        job->out->top = job->top;
-    } else if (job->n_top >= 0) {
-        job->out->n_top = sampler_logprobs(s, logits, job->out->id, job->n_top, job->top);
-        job->out->top = job->top;
+    struct sampler_row row = {
+        .logits = logits,
+        .params = &r->params,
+        .prompt = q->prompt,
+        .out = q->out, /* behind n_out of the sequence: tokens of the draft, drawn just before */
+        .n_prompt = q->n_prompt,
+        .n_out = at->n_out,
+        .eos_id = en->o.eos_id,
+        .seed = q->seed,
+        .must_stop = must_stop,
+    };
+    job->out[i].id = sampler_draw(s, &row);
+    take_logprobs(job, s, logits, &job->out[i], job->top + (size_t)i * (size_t)(job->n_top + 1));
+}
+
+static void run_job(const struct engine *en, const struct sample_job *job, struct sampler *s)
+{
+    const struct seq *q = job->seq;
+    struct cursor at = {q->n_out, q->grammar_config};
+    int32_t stop_id;
+    if (job->n_rows == 0) {
+        take_logprobs(job, s, job->logits, job->out, job->top);
+        return;
+    }
+    for (int i = 0;; i++) {
+        draw(en, job, s, &at, i);
+        int32_t id = job->out[i].id;
+        *job->n_drawn = i + 1;
+        if (id < 0 || i + 1 == job->n_rows || id != q->out[at.n_out] ||
+            check_stop(en, q, at.n_out + 1, id, &stop_id) != FINISH_NONE) {
+            return;
+        }
+        at.grammar_config = follow_grammar(en, q, at.grammar_config, id);
+        at.n_out++;
     }
 }
 
@@ -437,24 +533,25 @@ static void add_job(struct engine *en, const struct sample_job *job)
     en->jobs[en->n_jobs++] = *job;
 }
 
-static void add_draw(struct engine *en, struct seq *q, const float *logits)
+static void add_draw(struct engine *en, struct seq *q, const float *logits, int n_draft)
 {
-    int n_top = sampling_params_n_top(&q->group->req->params);
-    q->event = step_event_new(n_top);
+    int n_top = sampling_params_n_top(&q->group->req->params), n_rows = 1 + n_draft;
+    q->event = step_event_new(n_rows, n_top);
     if (!q->event) { /* the token goes with the last event, and the sample ends: accept() */
         q->event = q->last_event;
         q->last_event = NULL;
+        n_rows = 1;
     }
     struct event_box *b = box_of(q->event);
-    q->event->tokens = &b->token;
-    q->event->n_tokens = 1;
-    add_job(en, &(struct sample_job){logits, q, &b->token, b->top, n_top, 1});
+    q->event->tokens = b->tokens;
+    add_job(en,
+            &(struct sample_job){logits, q, b->tokens, b->top, n_top, n_rows, &q->event->n_tokens});
 }
 
 static int open_prompt_event(struct group *g)
 {
     int n = g->req->n_prompt;
-    g->prompt_event = step_event_new(-1);
+    g->prompt_event = step_event_new(0, -1);
     if (g->prompt_event) {
         g->prompt_event->kind = EVENT_PROMPT_LOGPROBS;
         g->prompt_tokens =
@@ -486,7 +583,7 @@ static void add_prompt_rows(struct engine *en, struct seq *q, int from, int to, 
             g->prompt_failed = 1;
             return;
         }
-        add_job(en, &(struct sample_job){logits, q, &g->prompt_tokens[p + 1], top, n_top, 0});
+        add_job(en, &(struct sample_job){logits, q, &g->prompt_tokens[p + 1], top, n_top, 0, NULL});
     }
 }
 
@@ -511,56 +608,18 @@ static void sample(struct engine *en, const struct sched_plan *plan, const float
             logits += en->ops.logits_stride;
             continue;
         }
-        add_draw(en, q, logits);
+        add_draw(en, q, logits, it->n_draft);
         for (int k = 1; q == &g->seqs[0] && k < g->n_seqs; k++) {
             if (g->seqs[k].state == SEQ_UNBORN) {
-                add_draw(en, &g->seqs[k], logits);
+                add_draw(en, &g->seqs[k], logits, 0);
             }
         }
-        logits += en->ops.logits_stride;
+        logits += (size_t)(1 + it->n_draft) * en->ops.logits_stride;
     }
     run_jobs(en);
 }
 
 /* ---- publish ---- */
-
-/* Whether the last tokens are one pattern, several times over. */
-static int repeats(const struct seq *q, const struct repetition_rule *r)
-{
-    for (int k = r->min_pattern > 0 ? r->min_pattern : 1; k <= r->max_pattern; k++) {
-        int64_t n = (int64_t)k * r->min_count;
-        if (n > q->n_out) {
-            return 0;
-        }
-        const int32_t *tail = q->out + q->n_out - n;
-        if (memcmp(tail, tail + k, (size_t)(n - k) * sizeof *tail) == 0) {
-            return 1; /* each token equals the one a pattern later */
-        }
-    }
-    return 0;
-}
-
-static enum finish_reason check_stop(const struct engine *en, const struct seq *q, int32_t id,
-                                     int32_t *stop_id)
-{
-    const struct sampling_params *p = &q->group->req->params;
-    if (q->n_out >= p->min_tokens) {
-        if (id == en->o.eos_id && !p->ignore_eos) {
-            return FINISH_STOP;
-        }
-        for (int i = 0; i < p->n_stop_token_ids; i++) {
-            if (p->stop_token_ids[i] == id) {
-                *stop_id = id;
-                return FINISH_STOP;
-            }
-        }
-    }
-    if (q->n_out >= q->max_out) { /* max_out also ends at max_model_len */
-        return FINISH_LENGTH;
-    }
-    return q->n_out >= p->min_tokens && repeats(q, &p->repetition) ? FINISH_REPETITION
-                                                                   : FINISH_NONE;
-}
 
 static void send_prompt_logprobs(struct engine *en, struct seq *q)
 {
@@ -599,39 +658,61 @@ void step_first_token(struct engine *en, struct seq *q, uint64_t now)
                   (double)(now - since) * 1e-9);
 }
 
-/* Takes the token that was drawn for q. `parent` is what an unborn q starts from. Returns the
+/* Counts what a step's check of a draft found. */
+static void count_draft(struct engine *en, int n_draft, int n_accepted)
+{
+    en->stats.speculation.drafts += n_draft > 0;
+    en->stats.speculation.tokens += (uint64_t)n_draft;
+    en->stats.speculation.accepted += (uint64_t)n_accepted;
+    for (int i = 0; i < n_accepted; i++) {
+        en->stats.speculation.accepted_at[i]++;
+    }
+}
+
+/* Adds the tokens that were drawn to the sequence. `*impossible`: none may follow them. */
+static enum finish_reason take_tokens(struct engine *en, struct seq *q, struct engine_event *ev,
+                                      int *impossible)
+{
+    enum finish_reason reason = FINISH_NONE;
+    *impossible = ev->tokens[ev->n_tokens - 1].id < 0;
+    ev->n_tokens -= *impossible;
+    for (int i = 0; i < ev->n_tokens; i++) {
+        int32_t id = ev->tokens[i].id;
+        q->grammar_config = follow_grammar(en, q, q->grammar_config, id);
+        q->out[q->n_out++] = id;
+        reason = check_stop(en, q, q->n_out, id, &ev->stop_token_id);
+    }
+    en->stats.generation_tokens += (uint64_t)ev->n_tokens;
+    return reason;
+}
+
+/* Takes the tokens that were drawn for q. `parent` is what an unborn q starts from. Returns the
  * tokens that count for the statistics of this step. */
 static int accept(struct engine *en, struct seq *q, const struct seq *parent, uint64_t now)
 {
     struct engine_event *ev = q->event;
-    int32_t id = ev->tokens[0].id, stop_id = -1;
-    int n_counted = 1, is_first = q->n_out == 0;
+    int is_first = q->n_out == 0, impossible;
     q->event = NULL;
-    if (id < 0) {
+    enum finish_reason reason = take_tokens(en, q, ev, &impossible);
+    int n_counted = ev->n_tokens;
+    if (n_counted > 0) {
+        if (q->state == SEQ_UNBORN) {
+            step_born(en, q, parent, now);
+        }
+        if (is_first) {
+            n_counted += q->n_prompt;
+            step_first_token(en, q, now);
+        } else {
+            stats_observe(&en->stats.itl, en->bounds.itl.bound, en->bounds.itl.n,
+                          (double)(now - q->last_token_ns) * 1e-9);
+        }
+        q->last_token_ns = now;
+    }
+    if (impossible) {
         int complete = grammar_can_stop(q->group->req->grammar, q->grammar_config);
-        ev->n_tokens = 0;
         step_end_with(en, q, complete ? FINISH_STOP : FINISH_ERROR, ev,
                       complete ? NULL : "no token can continue the structured output");
-        return 0;
-    }
-    follow_grammar(en, q, id);
-    if (q->state == SEQ_UNBORN) {
-        step_born(en, q, parent, now);
-    }
-    q->out[q->n_out++] = id;
-    en->stats.generation_tokens++;
-    if (is_first) {
-        n_counted += q->n_prompt;
-        step_first_token(en, q, now);
-    } else {
-        stats_observe(&en->stats.itl, en->bounds.itl.bound, en->bounds.itl.n,
-                      (double)(now - q->last_token_ns) * 1e-9);
-    }
-    q->last_token_ns = now;
-
-    enum finish_reason reason = check_stop(en, q, id, &stop_id);
-    ev->stop_token_id = stop_id;
-    if (!q->last_event || q->group->prompt_failed) {
+    } else if (!q->last_event || q->group->prompt_failed) {
         step_end_with(en, q, FINISH_ERROR, ev, "out of memory");
     } else if (reason != FINISH_NONE) {
         step_end_with(en, q, reason, ev, NULL);
@@ -651,8 +732,11 @@ static void publish(struct engine *en, const struct sched_plan *plan)
     for (int i = 0; i < plan->n_items; i++) {
         struct seq *q = plan->items[i].seq;
         struct group *g = q->group;
-        sched_commit(&en->sched, &plan->items[i]);
-        if (g->beams && sched_item_completes(&plan->items[i])) {
+        const struct sched_item *it = &plan->items[i];
+        int n_accepted = it->n_draft > 0 ? q->event->n_tokens - 1 : 0;
+        count_draft(en, it->n_draft, n_accepted);
+        sched_commit(&en->sched, it, it->n_draft - n_accepted);
+        if (g->beams && sched_item_completes(it)) {
             send_prompt_logprobs(en, q);
             n_counted += beam_report(en, q, now);
             continue;
@@ -662,7 +746,7 @@ static void publish(struct engine *en, const struct sched_plan *plan)
         }
         send_prompt_logprobs(en, q);
         for (int k = 1; q == &g->seqs[0] && k < g->n_seqs; k++) {
-            if (g->seqs[k].event) {
+            if (g->seqs[k].state == SEQ_UNBORN && g->seqs[k].event) {
                 n_counted += accept(en, &g->seqs[k], q, now);
             }
         }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See args.h: the table itself. */
 #include "lib/args.h"
+
+#include "engine/engine.h"
 #include "lib/args_words.h"
 #include <stddef.h>
 
@@ -14,7 +16,7 @@
 #define NOTE_HUB      "models are local files"
 #define NOTE_HOST     "weights and KV cache are in host memory already"
 #define NOTE_LORA     "adapters cannot be loaded yet"
-#define NOTE_SPEC     "speculative decoding is not built yet"
+#define NOTE_SPEC     "drafts come from the text itself; see --speculative-config"
 #define NOTE_GRAMMAR  "there is one grammar engine"
 #define NOTE_REASON   "marks of reasoning are ERNIE's; see --reasoning-parser"
 #define NOTE_TRACE    "there is no OpenTelemetry export"
@@ -562,6 +564,25 @@ static const struct opt engine_rows[] = {
      .choices = "raw_logprobs",
      .note = "logprobs are those before temperature and penalties",
      .help = "Which logprobs are returned."},
+    {.name = "speculative-config",
+     .others = "-sc",
+     .type = OPT_JSON,
+     .offset = ENGINE(speculative_config),
+     .group = G_SCHEDULE,
+     .help = "Speculative decoding: {\"method\": \"ngram\", \"num_speculative_tokens\": k, "
+             "\"prompt_lookup_max\": 5, \"prompt_lookup_min\": 5, \"disable_by_batch_size\": 8}."},
+    {.name = "spec-method",
+     .type = OPT_STRING,
+     .offset = ENGINE(spec_method),
+     .group = G_SCHEDULE,
+     .help = "The same as the key method of --speculative-config."},
+    {.name = "spec-tokens",
+     .type = OPT_INT,
+     .offset = ENGINE(spec_tokens),
+     .group = G_SCHEDULE,
+     .min = 1,
+     .max = ENGINE_MAX_DRAFT,
+     .help = "The same as its key num_speculative_tokens."},
     {.name = "watermark",
      .type = OPT_STRING,
      .offset = ENGINE(ignored_text),
@@ -570,23 +591,7 @@ static const struct opt engine_rows[] = {
      .choices = "0|0.0",
      .note = "no blocks are held back",
      .help = "Share of blocks kept free at admission."},
-    {.name = "speculative-config",
-     .others = "-sc",
-     .type = OPT_JSON,
-     .group = G_REFUSED,
-     .flags = OPT_REFUSED,
-     .note = NOTE_SPEC},
-    {.name = "spec-method",
-     .type = OPT_STRING,
-     .group = G_REFUSED,
-     .flags = OPT_REFUSED,
-     .note = NOTE_SPEC},
     {.name = "spec-model",
-     .type = OPT_STRING,
-     .group = G_REFUSED,
-     .flags = OPT_REFUSED,
-     .note = NOTE_SPEC},
-    {.name = "spec-tokens",
      .type = OPT_STRING,
      .group = G_REFUSED,
      .flags = OPT_REFUSED,

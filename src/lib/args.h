@@ -28,6 +28,8 @@ struct args_engine {
     int64_t max_num_batched_tokens, max_num_seqs, long_prefill_token_threshold;
     int enable_chunked_prefill;
     const char *scheduling_policy;
+    const char *speculative_config, *spec_method;
+    int64_t spec_tokens;
     /* CPU */
     const char *cpu_mask, *threads_bind;
     int64_t threads, reserved_cpus;

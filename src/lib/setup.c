@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "kv/layout.h"
+#include "lib/speculation.h"
 #include "model/config.h"
 #include <ctype.h>
 #include <dirent.h>
@@ -303,6 +304,9 @@ int setup_files(struct setup *s, struct err *e)
     if (a->structured_outputs_config && check_structured(a->structured_outputs_config, e) < 0) {
         return e->code;
     }
+    if (speculation_read(a, &s->speculation, e) < 0) {
+        return e->code;
+    }
     const char *tokenizer_dir = a->tokenizer ? a->tokenizer : a->model;
     struct model_options mo = {
         .path = a->model,
@@ -389,6 +393,7 @@ static void plan_engine_options(struct setup *s)
         .seed = a->seed,
         .kv_cache_bytes = s->plan.kv_bytes,
         .n_blocks_override = (int)a->num_gpu_blocks_override,
+        .speculation = s->speculation,
         .eos_id = s->eos_id,
         .log = &s->log,
     };

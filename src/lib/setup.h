@@ -54,6 +54,7 @@ struct setup {
     int eos_id;
     int32_t stop_ids[SETUP_MAX_STOPS];
     int n_stop_ids;
+    struct speculation speculation;
     struct engine_options engine_options;
     struct memory_plan plan;
     struct cpu_pool *pool;

@@ -85,7 +85,7 @@ static const struct sched_plan *step(struct fixture *f)
     for (int i = 0; i < p->n_items; i++) {
         struct seq *q = p->items[i].seq;
         int done = sched_item_completes(&p->items[i]);
-        sched_commit(&f->s, &p->items[i]);
+        sched_commit(&f->s, &p->items[i], 0);
         if (done) {
             q->out[q->n_out] = 7 + q->n_out;
             q->n_out++;
@@ -362,7 +362,7 @@ static void blocks_enter_the_index_only_when_computed(void **state)
     expect_item(p, 0, a, 0, 40);
     expect_item(p, 1, b, 0, 40); /* the same prompt in the same step: computed twice */
     assert_false(kv_pool_is_cached(f.pool, a->blocks[0]));
-    sched_commit(&f.s, &p->items[0]);
+    sched_commit(&f.s, &p->items[0], 0);
     assert_true(kv_pool_is_cached(f.pool, a->blocks[1]));
     assert_false(kv_pool_is_cached(f.pool, a->blocks[2]));
     close_fixture(&f);
@@ -436,7 +436,7 @@ static void prompt_rows_that_want_logits_are_rationed(void **state)
         assert_true(to - from <= 16);
         rows = to;
         int done = sched_item_completes(&p->items[0]);
-        sched_commit(&f.s, &p->items[0]);
+        sched_commit(&f.s, &p->items[0], 0);
         if (done) {
             q->out[q->n_out++] = 1;
         }

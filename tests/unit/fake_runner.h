@@ -33,6 +33,7 @@ struct fake_runner {
     atomic_int n_runs, max_rows_seen, max_seqs_seen;
     atomic_int n_rows_total;
     atomic_int closed;
+    int window; /* > 0: most rows look at so many tokens only, so that the text runs in circles */
     /* One sequence at a time says this, then eos_id; counted from the end of its prefill. */
     const int32_t *script;
     int n_script, script_start;
@@ -69,6 +70,17 @@ static inline void fake_row(const struct fake_runner *f, uint64_t h, float *out)
         out[v] = (float)(fake_mix(h, v) % 1024) * (7.0f / 1024.0f);
     }
     out[fake_pick(f, h)] = 8.0f;
+}
+
+/* Of the tokens that the table holds at positions from .. to. */
+static inline uint64_t fake_hash(const struct fake_runner *f, const struct forward_seq *q, int from,
+                                 int to)
+{
+    uint64_t h = 1;
+    for (int p = from > 0 ? from : 0; p <= to; p++) {
+        h = fake_mix(h, f->kv[q->block_table[p / KV_BLOCK_TOKENS]][p % KV_BLOCK_TOKENS]);
+    }
+    return h;
 }
 
 static inline int fake_run(void *ctx, const struct forward_batch *b, const float **logits,
@@ -122,9 +134,9 @@ static inline int fake_run(void *ctx, const struct forward_batch *b, const float
                 row[at < f->n_script ? f->script[at] : f->eos_id] = 9.0f;
                 continue;
             }
-            uint64_t h = 1;
-            for (int p = 0; p <= b->kv_index[r]; p++) {
-                h = fake_mix(h, f->kv[q->block_table[p / KV_BLOCK_TOKENS]][p % KV_BLOCK_TOKENS]);
+            uint64_t h = fake_hash(f, q, 0, b->kv_index[r]);
+            if (f->window > 0 && h % 16 != 0) {
+                h = fake_hash(f, q, b->kv_index[r] + 1 - f->window, b->kv_index[r]);
             }
             fake_row(f, h, f->logits + (size_t)n_logits++ * f->ops.logits_stride);
         }
