@@ -3,6 +3,7 @@
  * sampling_params_check. A field we can't honour yet is refused by name, never ignored: a client
  * that asked for a schema or a beam and got plain sampling would not notice. */
 #include "api/gen.h"
+#include "text/words.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -10,9 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_BAD_WORDS       128
-#define MAX_BAD_WORD_TOKENS 128
-#define MAX_LOGPROB_IDS     128 /* one more is kept, for sampling_params_check to refuse */
+#define MAX_LOGPROB_IDS 128 /* one more is kept, for sampling_params_check to refuse */
 
 static int is_set(const struct json *v)
 {
@@ -174,9 +173,9 @@ static int parse_bad_ids(struct gen *g, const struct fields *f)
     if (rc <= 0 || n == 0) {
         return rc < 0 ? -1 : 0;
     }
-    if (n > MAX_BAD_WORDS) {
+    if (n > WORDS_MAX) {
         return api_fail_param(f->e, "bad_words_token_ids", NULL,
-                              "At most %d bad words are allowed, got %d", MAX_BAD_WORDS, n);
+                              "At most %d bad words are allowed, got %d", WORDS_MAX, n);
     }
     struct token_seq *list = arena_alloc(&g->arena, (size_t)(p->n_bad_words + n) * sizeof *list);
     if (!list) {
@@ -200,59 +199,36 @@ static int parse_bad_words(struct gen *g, const struct fields *f)
     if (rc <= 0 || json_length(v) == 0) {
         return rc < 0 ? -1 : 0;
     }
-    size_t max_bytes = 4 * MAX_BAD_WORD_TOKENS *
-                       (size_t)(tokenizer_max_chars_per_token(g->server->model.tokenizer) + 1);
-    if (json_length(v) > MAX_BAD_WORDS) { /* before any of them is tokenized */
+    if (json_length(v) > WORDS_MAX) { /* before any of them is tokenized */
         return api_fail_param(f->e, "bad_words", NULL, "At most %d bad words are allowed, got %zu",
-                              MAX_BAD_WORDS, json_length(v));
+                              WORDS_MAX, json_length(v));
     }
     struct token_seq *list = arena_alloc(&g->arena, 2 * json_length(v) * sizeof *list);
-    struct buf spaced;
     struct token_ids ids = {0};
     int n = 0;
     rc = list ? 0 : api_fail(f->e, 503, "ServiceUnavailableError", NULL, "out of memory");
-    buf_init(&spaced);
-    for (size_t i = 0; rc == 0 && i < json_length(v); i++) {
-        size_t len;
-        const struct json *item = json_at(v, i);
+    for (size_t i = 0; rc == 0 && i < 2 * json_length(v); i++) {
+        size_t len = 0;
+        struct err err = {0};
+        const struct json *item = json_at(v, i / 2);
         if (json_type(item) != JSON_STRING) {
             rc = fail_field(f, "bad_words", "string_type", "Input should be a list of strings");
             break;
         }
         const char *word = json_string(item, &len);
-        if (len == 0) {
-            rc = api_fail_param(f->e, "bad_words", v, "bad_words cannot contain an empty string.");
-            break;
-        }
-        if (len > max_bytes) {
-            rc = api_fail_param(f->e, "bad_words", item, "a bad word may have at most %d tokens",
-                                MAX_BAD_WORD_TOKENS);
-            break;
-        }
-        while (len > 1 && *word == ' ') {
-            word++, len--;
-        }
-        for (int variant = 0; variant < 2 && rc == 0; variant++) {
-            struct err err = {0};
-            buf_clear(&spaced);
-            buf_puts(&spaced, variant ? " " : "");
-            buf_append(&spaced, word, len);
-            ids.n = 0;
-            if (tokenizer_encode(g->server->model.tokenizer, spaced.data, spaced.len, 0, &ids,
-                                 &err) != 0) {
-                rc = api_fail_err(f->e, &err);
-            } else if (ids.n > MAX_BAD_WORD_TOKENS) {
-                rc = api_fail_param(f->e, "bad_words", item,
-                                    "a bad word may have at most %d tokens", MAX_BAD_WORD_TOKENS);
-            } else if (ids.n > 0) {
-                list[n].ids = arena_memdup(&g->arena, ids.ids, ids.n * sizeof *ids.ids);
-                list[n].n = (int)ids.n;
-                n++;
-            }
+        ids.n = 0;
+        int code = words_encode(g->server->model.tokenizer, word, len, i & 1, &ids, &err);
+        if (code == ERR_INVALID) {
+            rc = api_fail_param(f->e, "bad_words", len ? item : v, "%s", err.text);
+        } else if (code < 0) {
+            rc = api_fail_err(f->e, &err);
+        } else if (ids.n > 0) {
+            list[n].ids = arena_memdup(&g->arena, ids.ids, ids.n * sizeof *ids.ids);
+            list[n].n = (int)ids.n;
+            n++;
         }
     }
     token_ids_fini(&ids);
-    buf_fini(&spaced);
     g->f.sp.bad_words = list;
     g->f.sp.n_bad_words = n;
     return rc;

@@ -22,6 +22,7 @@ static const struct {
 } level_names[] = {
     {"DEBUG", LOG_DEBUG}, {"INFO", LOG_INFO},         {"WARNING", LOG_WARNING},
     {"ERROR", LOG_ERROR}, {"CRITICAL", LOG_CRITICAL}, {"WARN", LOG_WARNING},
+    {"TRACE", LOG_DEBUG},
 };
 
 int log_level_parse(const char *name, enum log_level *out)
@@ -114,6 +115,12 @@ void log_write(const struct log *log, enum log_level level, const char *file, in
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
 
+    if (log->sink) {
+        log->sink(log->sink_user, level, text.failed || !text.data ? "" : text.data);
+        buf_fini(&text);
+        errno = saved_errno;
+        return;
+    }
     time_t now = time(NULL);
     struct tm tm;
     char stamp[32] = "";

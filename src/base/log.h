@@ -14,6 +14,9 @@ struct log {
     int fd;             /* where lines go; 2 by default */
     int json;           /* 1: one JSON object a line */
     const char *prefix; /* borrowed; may be NULL */
+    /* instead of fd, when set: the text alone, as it is, on the thread that logs */
+    void (*sink)(void *user, enum log_level level, const char *text);
+    void *sink_user;
 };
 
 int log_level_parse(const char *name, enum log_level *out); /* any case; 0 or ERR_INVALID */

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 struct mq {
     _Atomic(struct mq_node *) top; /* newest first */
     int fd;
+    atomic_int n_pushing; /* producers that may still write to fd */
 };
 
 int mq_new(struct mq **out, struct err *e)
@@ -31,6 +33,7 @@ int mq_new(struct mq **out, struct err *e)
         return err_set(e, ERR_NOMEM, "message queue: out of memory");
     }
     atomic_init(&q->top, NULL);
+    atomic_init(&q->n_pushing, 0);
     q->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (q->fd < 0) {
         int saved = errno;
@@ -44,6 +47,10 @@ int mq_new(struct mq **out, struct err *e)
 void mq_free(struct mq *q)
 {
     if (q) {
+        /* the producer of the last node may not have rung yet, and its fd must not be another's */
+        while (atomic_load_explicit(&q->n_pushing, memory_order_acquire) > 0) {
+            sched_yield();
+        }
         close(q->fd);
         free(q);
     }
@@ -51,7 +58,7 @@ void mq_free(struct mq *q)
 
 void mq_push(struct mq *q, struct mq_node *n)
 {
-    int fd = q->fd;
+    atomic_fetch_add_explicit(&q->n_pushing, 1, memory_order_relaxed);
     struct mq_node *top = atomic_load_explicit(&q->top, memory_order_relaxed);
     do {
         n->next = top;
@@ -59,9 +66,10 @@ void mq_push(struct mq *q, struct mq_node *n)
                                                     memory_order_relaxed));
     if (!top) {
         uint64_t one = 1;
-        while (write(fd, &one, sizeof one) < 0 && errno == EINTR) {
+        while (write(q->fd, &one, sizeof one) < 0 && errno == EINTR) {
         }
     }
+    atomic_fetch_sub_explicit(&q->n_pushing, 1, memory_order_release);
 }
 
 int mq_is_empty(const struct mq *q)

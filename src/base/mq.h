@@ -11,7 +11,9 @@ struct mq_node {
     struct mq_node *next;
 };
 int mq_new(struct mq **out, struct err *e);
-void mq_free(struct mq *q);                    /* nodes still queued are not freed: drain first */
+/* Nodes still queued are not freed: drain first. The consumer may free the queue as soon as it has
+ * the last node that will ever come. */
+void mq_free(struct mq *q);
 void mq_push(struct mq *q, struct mq_node *n); /* never fails, never blocks for long */
 struct mq_node *
 mq_pop_all(struct mq *q);            /* whole list, oldest first; clears readiness; NULL if empty */

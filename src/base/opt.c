@@ -121,8 +121,7 @@ static struct row_ref find_name(const struct opts *o, const char *name, size_t n
     return (struct row_ref){NULL, NULL, -1};
 }
 
-/* Edit distance with neighbours swapped as one edit; long names are not worth a hint. */
-static int edit_distance(const char *a, size_t na, const char *b, size_t nb)
+int opt_edit_distance(const char *a, size_t na, const char *b, size_t nb)
 {
     enum { MAX = 48 };
     int d[3][MAX + 1];
@@ -160,7 +159,7 @@ static const char *nearest_name(const struct opts *o, const char *name, size_t n
         if (!row->name || (row->flags & (OPT_ENV_ONLY | OPT_IGNORED | OPT_REFUSED | OPT_HIDDEN))) {
             continue;
         }
-        int d = edit_distance(name, n, row->name, strlen(row->name));
+        int d = opt_edit_distance(name, n, row->name, strlen(row->name));
         if (d < best_distance) {
             best_distance = d;
             best = row->name;
@@ -391,6 +390,9 @@ static int put_value(struct opts *o, struct row_ref r, const char *shown, const 
                      const char *value, enum opt_source source, struct err *e)
 {
     const struct opt *row = r.row;
+    if (source == OPT_FROM_FILE && o->source[r.index] == OPT_FROM_COMMAND_LINE) {
+        return 0; /* a file that was named last */
+    }
     if (row->flags & OPT_REFUSED) {
         return err_set(e, ERR_UNSUPPORTED, "%s is not supported: %s", shown, row->note);
     }
@@ -743,6 +745,31 @@ int opts_parse(struct opts *o, int argc, char **argv, struct err *e)
 void opts_fini(struct opts *o)
 {
     arena_fini(&o->arena);
+}
+
+int opts_set(struct opts *o, const char *name, const char *value, struct err *e)
+{
+    size_t n = strlen(name);
+    struct row_ref r = find_name(o, name, n);
+    if (!r.row) {
+        const char *near = nearest_name(o, name, n);
+        char hint[128] = "";
+        snprintf(hint, sizeof hint, "%s", near ? near : "");
+        for (char *p = hint; *p && strchr(name, '_'); p++) { /* in the spelling of the asker */
+            *p = *p == '-' ? '_' : *p;
+        }
+        return err_set(e, ERR_NOT_FOUND, "unknown option '%.200s'%s%s%s", name,
+                       near ? " (did you mean '" : "", hint, near ? "'?)" : "");
+    }
+    char *kept = arena_strdup(&o->arena, value), *shown = arena_strdup(&o->arena, name);
+    if (!kept || !shown) {
+        return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    int rc = put_value(o, r, shown, NULL, kept, OPT_FROM_COMMAND_LINE, e);
+    if (rc >= 0 && same_name("config", name, n)) {
+        rc = read_config_file(o, kept, e);
+    }
+    return rc < 0 ? rc : 0;
 }
 
 enum opt_source opts_source(const struct opts *o, const char *name)

@@ -99,6 +99,10 @@ struct opts {
  * way. */
 int opts_parse(struct opts *o, int argc, char **argv, struct err *e);
 void opts_fini(struct opts *o);
+/* One more option after opts_parse, as if it had been on the command line: its name without dashes,
+ * and the text of its value, which is copied. A list gets one item. "config" reads the file now.
+ * ERR_NOT_FOUND: a name nobody knows, with the nearest as a hint. */
+int opts_set(struct opts *o, const char *name, const char *value, struct err *e);
 /* Where the option's value came from; `name` as in the table. */
 enum opt_source opts_source(const struct opts *o, const char *name);
 /* Grouped help; topic (a group or how it begins, or an option; any case; NULL or "all": everything)
@@ -115,6 +119,9 @@ int opt_default_on(const struct opt *row);   /* a boolean that --no-x switches o
 /* What was set, as vLLM prints it: {'model': 'x', 'max_model_len': 4096}. Values of rows named in
  * `secrets` (space separated, may be NULL) are printed as '***'. */
 void opts_describe(const struct opts *o, const char *secrets, struct buf *out);
+/* Edits from one name to the other, - and _ alike, neighbours swapped as one edit; long names are
+ * not worth a hint and are as far as can be. */
+int opt_edit_distance(const char *a, size_t na, const char *b, size_t nb);
 /* The number of a size: 0 or ERR_INVALID. */
 int opt_parse_size(const char *text, int64_t *out);
 

@@ -75,11 +75,7 @@ int args_log(const struct opts *o, const struct args_engine *a, const char *pref
 {
     const char *level_name = a->log_level, *config = getenv("VLLM_LOGGING_CONFIG_PATH");
     enum log_level level = LOG_INFO;
-    if (strcasecmp(level_name, "trace") == 0) {
-        level = LOG_DEBUG;
-    } else if (strcasecmp(level_name, "warn") == 0) {
-        level = LOG_WARNING;
-    } else if (log_level_parse(level_name, &level) < 0) {
+    if (log_level_parse(level_name, &level) < 0) {
         return ERR_INVALID;
     }
     *log = (struct log){.level = level,
