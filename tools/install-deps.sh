@@ -27,7 +27,7 @@ for group in "$@"; do
     run) want="$want curl" ;;
     test)
         want="$want libcmocka-dev python3 python3-pytest python3-sentencepiece python3-jinja2 python3-numpy"
-        want="$want ca-certificates curl git openssl qemu-user libtest-json-schema-acceptance-perl"
+        want="$want g++ valgrind ca-certificates curl git openssl qemu-user libtest-json-schema-acceptance-perl"
         want="$want mandoc groff-base zsh dpkg-dev lintian systemd python3-yaml binutils"
         has_node || want="$want nodejs npm"
         want="$want chromium nginx-light fonts-dejavu-core fonts-wqy-microhei"
