@@ -38,8 +38,8 @@ static const struct opt rows[] = {
      .type = OPT_STRING,
      .offset = FIELD(scheme),
      .group = G_QUANTIZE,
-     .choices = "int8|int4|fp8",
-     .help = "What the linear layers become. Needed."},
+     .choices = "int8|int4|fp8|w2",
+     .help = "What the linear layers become; w2: the 2-bit convolutional code. Needed."},
     {.name = "format",
      .type = OPT_STRING,
      .offset = FIELD(format),
@@ -423,6 +423,7 @@ static int resolve(struct quantizing *q, const struct opts *o)
                   : blocks                           ? QUANT_WRITE_FP8_BLOCK
                   : strcmp(own->scheme, "int8") == 0 ? QUANT_WRITE_INT8
                   : strcmp(own->scheme, "int4") == 0 ? QUANT_WRITE_INT4
+                  : strcmp(own->scheme, "w2") == 0   ? QUANT_WRITE_TWO
                                                      : QUANT_WRITE_FP8,
         .group = (int)strtol(own->group, NULL, 10),
         .search = own->search,
@@ -447,7 +448,7 @@ int cmd_quantize(int argc, char **argv)
     const char *command = "tern quantize";
     struct args_quantize own = {0};
     struct args_engine a = {0};
-    struct opts o = {.usage = "tern quantize MODEL OUT --scheme int8|int4|fp8 [options]",
+    struct opts o = {.usage = "tern quantize MODEL OUT --scheme int8|int4|fp8|w2 [options]",
                      .tables = {{rows, sizeof rows / sizeof *rows, &own}, args_engine_table(&a)},
                      .n_tables = 2};
     struct quantizing q = {.own = &own, .engine = &a};

@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "model/internal.h"
+#include "model/quant_two.h"
 #include "model/quant_write_int.h"
 #include "model/safetensors_write.h"
 #include <errno.h>
@@ -39,7 +40,9 @@ struct coding {
     int groups;
     uint8_t *codes, *zeros; /* [rows][cols], [rows][groups] */
     float *scales;          /* [rows][groups] */
-    double *sums;           /* [strips][2]: squared error, squares */
+    struct quant_two two;   /* of the same memory */
+    const struct quant_two_feedback *feedback;
+    double *sums; /* [strips][2]: squared error, squares */
     atomic_int next;
     atomic_int bad_row, bad_col; /* of an element that is no finite number; -1 */
     atomic_int failed;
@@ -235,6 +238,14 @@ static void code_strips(void *arg, int worker, int n_workers)
             atomic_store(&c->failed, ERR_FORMAT);
             break;
         }
+        if (c->w.format == WEIGHT_C2) {
+            const int rc =
+                quant_two_strip(&c->two, x, row0, n, c->feedback, c->sums + row0 / STRIP * 2);
+            if (rc < 0) {
+                atomic_store(&c->failed, rc);
+            }
+            continue;
+        }
         if (c->w.format != WEIGHT_I4) {
             code_strip8(c, x, tile, row0, n);
         }
@@ -270,12 +281,14 @@ static int code_matrix(struct coding *c, const struct writing *a, const struct c
     atomic_init(&c->bad_row, -1);
     c->groups = weight_groups(&c->w);
     c->codes = malloc(rows * cols);
-    c->scales = malloc(rows * (size_t)c->groups * sizeof *c->scales);
+    c->scales = malloc(rows * (size_t)(c->groups + 3) * sizeof *c->scales);
     c->zeros = calloc(rows, (size_t)c->groups);
     c->sums = calloc((size_t)n_strips, 2 * sizeof *c->sums);
     if (c->codes == NULL || c->scales == NULL || c->zeros == NULL || c->sums == NULL) {
         return err_set(a->e, ERR_NOMEM, "%s: out of memory", done->name);
     }
+    c->two = (struct quant_two){
+        v->rows, v->cols, c->codes, c->zeros, c->scales, c->scales + rows, c->scales + 2 * rows};
     checkpoint_will_need(v);
     cpu_pool_run(a->pool, code_strips, c);
     checkpoint_drop(v);
@@ -405,6 +418,13 @@ static int announce_quantized(const struct writing *a, const char *layer,
         rc = announce(a, layer, "qweight", SAFETENSORS_I32, cols, rows / 8);
         rc = rc < 0 ? rc : announce(a, layer, "qzeros", SAFETENSORS_I32, groups, rows / 8);
         return rc < 0 ? rc : announce(a, layer, "scales", scales, groups, rows);
+    case QUANT_WRITE_TWO:
+        rc = announce(a, layer, "quant_weight", SAFETENSORS_U8, cols / 4, rows);
+        rc = rc < 0 ? rc
+                    : announce(a, layer, "weight_scale", SAFETENSORS_U8, (cols + 127) / 128, rows);
+        rc = rc < 0 ? rc : announce(a, layer, "code_scale", SAFETENSORS_F32, rows, 0);
+        rc = rc < 0 ? rc : announce(a, layer, "code_zp", SAFETENSORS_F32, rows, 0);
+        return rc < 0 ? rc : announce(a, layer, "super_scales", SAFETENSORS_BF16, rows, 0);
     case QUANT_WRITE_FP8_BLOCK:
         rc = announce(a, layer, "weight", SAFETENSORS_F8_E4M3, rows, cols);
         return rc < 0 ? rc
@@ -418,6 +438,25 @@ static int announce_quantized(const struct writing *a, const char *layer,
     }
 }
 
+static int put_two(const struct writing *a, const struct quant_two *q)
+{
+    const size_t rows = (size_t)q->rows, cols = (size_t)q->cols;
+    uint16_t *supers = malloc(rows * sizeof *supers);
+    if (supers == NULL) {
+        return err_set(a->e, ERR_NOMEM, "scales: out of memory");
+    }
+    for (size_t r = 0; r < rows; r++) {
+        supers[r] = f32_to_bf16(q->supers[r]);
+    }
+    int rc = safetensors_writer_put(a->file, q->codes, cols / 4 * rows, a->e);
+    rc = rc < 0 ? rc : safetensors_writer_put(a->file, q->subs, (cols + 127) / 128 * rows, a->e);
+    rc = rc < 0 ? rc : safetensors_writer_put(a->file, q->steps, rows * 4, a->e);
+    rc = rc < 0 ? rc : safetensors_writer_put(a->file, q->starts, rows * 4, a->e);
+    rc = rc < 0 ? rc : safetensors_writer_put(a->file, supers, rows * 2, a->e);
+    free(supers);
+    return rc;
+}
+
 static int put_quantized(const struct writing *a, const struct checkpoint_view *v,
                          struct quant_write_how how, struct quant_write_matrix *done)
 {
@@ -427,6 +466,8 @@ static int put_quantized(const struct writing *a, const struct checkpoint_view *
         rc = put_packed(a, &c);
     } else if (rc == 0 && how.scheme == QUANT_WRITE_AWQ) {
         rc = put_awq(a, &c);
+    } else if (rc == 0 && how.scheme == QUANT_WRITE_TWO) {
+        rc = put_two(a, &c.two);
     } else if (rc == 0) {
         rc = put_bytes(a, &c);
         rc = rc < 0 ? rc : put_scales(a, &c, 0, how.scheme == QUANT_WRITE_FP8_BLOCK ? STRIP : 1);

@@ -11,6 +11,8 @@
  *   QUANT_WRITE_FP8        compressed-tensors   float-quantized: E4M3, an fp32 scale a row; fp8
  *                                               inputs
  *   QUANT_WRITE_FP8_BLOCK  fp8                  E4M3, an fp32 scale for 128 x 128
+ *   QUANT_WRITE_TWO        compressed-tensors   wint2, a format of FastDeploy's tensors and our
+ *                                               name: the 2-bit convolutional code
  *
  * Norms keep their bytes, and so do embedding and head unless head_bits says otherwise: then they
  * are a group of their own in quantization_config, which names model.embed_tokens (and lm_head,
@@ -27,7 +29,8 @@ enum quant_write_scheme {
     QUANT_WRITE_INT4,
     QUANT_WRITE_AWQ,
     QUANT_WRITE_FP8,
-    QUANT_WRITE_FP8_BLOCK
+    QUANT_WRITE_FP8_BLOCK,
+    QUANT_WRITE_TWO
 };
 
 /* One linear layer, when it is done. */

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "model/internal.h"
+#include "model/quant_two.h"
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -78,6 +79,12 @@ struct weight quant_write_format(const struct model *m, struct quant_write_how h
     case QUANT_WRITE_FP8_BLOCK:
         w.format = WEIGHT_F8_E4M3;
         w.group = 128;
+        break;
+    case QUANT_WRITE_TWO:
+        w.format = WEIGHT_C2;
+        w.group = QUANT_TWO_GROUP;
+        w.super = v->cols;
+        w.scale_type = DTYPE_BF16;
         break;
     case QUANT_WRITE_FP8:
         w.format = WEIGHT_F8_E4M3;
@@ -208,6 +215,7 @@ static void write_ignored(struct json_writer *w, const char *key, const struct m
 static const char *ct_format(enum quant_write_scheme s)
 {
     return s == QUANT_WRITE_INT4  ? "pack-quantized"
+           : s == QUANT_WRITE_TWO ? "wint2"
            : s == QUANT_WRITE_FP8 ? "float-quantized"
                                   : "int-quantized";
 }
@@ -217,6 +225,7 @@ static void write_group(struct json_writer *w, const char *name, const char *con
                         struct quant_write_how how, const struct quant_write_options *o)
 {
     const int four = how.scheme == QUANT_WRITE_INT4, fp8 = how.scheme == QUANT_WRITE_FP8;
+    const int two = how.scheme == QUANT_WRITE_TWO;
     json_w_key(w, name);
     json_w_object(w);
     json_w_key(w, "targets");
@@ -227,12 +236,12 @@ static void write_group(struct json_writer *w, const char *name, const char *con
     json_w_array_end(w);
     json_w_key(w, "weights");
     json_w_object(w);
-    json_w_kint(w, "num_bits", four ? 4 : 8);
+    json_w_kint(w, "num_bits", two ? 2 : four ? 4 : 8);
     json_w_kstring(w, "type", fp8 ? "float" : "int");
     json_w_kbool(w, "symmetric", 1);
-    json_w_kstring(w, "strategy", four ? "group" : "channel");
-    if (four) {
-        json_w_kint(w, "group_size", how.group);
+    json_w_kstring(w, "strategy", four || two ? "group" : "channel");
+    if (four || two) {
+        json_w_kint(w, "group_size", two ? QUANT_TWO_GROUP : how.group);
     } else {
         json_w_knull(w, "group_size");
     }

@@ -348,13 +348,18 @@ def test_a_gguf_file_has_the_perplexity_of_its_dequantized_weights(plain, text, 
 
 # ---- what tern quantize writes ----
 WRITTEN = {"int8": ["--scheme", "int8"], "int4": ["--scheme", "int4"], "awq": ["--scheme", "int4", "--format", "awq"],
-           "fp8": ["--scheme", "fp8", "--ignore", "none"], "fp8_blocks": ["--scheme", "fp8", "--format", "fp8"]}
+           "fp8": ["--scheme", "fp8", "--ignore", "none"], "fp8_blocks": ["--scheme", "fp8", "--format", "fp8"],
+           "w2": ["--scheme", "w2"]}
 
 
 def decode(t, layer):
     """float32 of a layer that was written; t: name -> Stored."""
     def get(suffix):
         return t[f"{layer}.{suffix}"]
+    if f"{layer}.quant_weight" in t:
+        return np.ascontiguousarray(F.ccq_dequantize(
+            get("quant_weight").data, get("weight_scale").data, get("code_scale").data, get("code_zp").data,
+            F.stored_f32(get("super_scales"))).T)
     if f"{layer}.qweight" in t:
         return F.awq_dequantize(get("qweight").data, get("qzeros").data, F.stored_f32(get("scales")))
     if f"{layer}.weight_packed" in t:
