@@ -5,13 +5,14 @@ import assert from 'node:assert/strict';
 import { enter, leave, open, sleep, standIn, tern, until } from './world.mjs';
 import * as talk from './talk.mjs';
 
+let fast;
 let slow;
 let fake;
 before(async () => {
-  [slow] = await Promise.all([tern({ slow: true }), enter()]);
-  fake = await standIn(slow.url);
+  [fast, slow] = await Promise.all([tern(), tern({ slow: true }), enter()]);
+  fake = await standIn(fast.url);
 });
-after(() => leave(fake, slow));
+after(() => leave(fake, fast, slow));
 
 const chat = async (t, url = fake.url, options = {}) => {
   fake.sent.length = 0;
@@ -27,7 +28,7 @@ const lastSent = () => fake.sent.at(-1);
 const said = () => lastSent().messages.map((m) => `${m.role}: ${m.content}`);
 
 test('a poem of the real model is streamed to the page', async (t) => {
-  const page = await chat(t, slow.url);
+  const page = await chat(t, fast.url);
   await talk.send(page, '夜雨');
   await talk.firstText(page);
   await talk.whole(page);
@@ -150,7 +151,8 @@ test('a code block has its own copy button', async (t) => {
 
 test('the system prompt is sent, and one click leaves it out', async (t) => {
   fake.override['GET /v1/models'] = fake.json({ object: 'list', data: [{ id: 'ernie', object: 'model', max_model_len: 4096 }] });
-  t.after(() => { delete fake.override['GET /v1/models']; });
+  fake.override['POST /api/show'] = fake.json({ parameters: 'temperature 0.8', capabilities: ['completion'] });
+  t.after(() => { fake.override = {}; });
   const page = await chat(t);
   await talk.ask(page, 'one');
   assert.equal(lastSent().messages[0].role, 'system');
@@ -175,7 +177,7 @@ test('sampling starts from the defaults of the server, and only changes are sent
   }
   await talk.openSettings(page);
   const shown = await page.getByRole('spinbutton', { name: 'Temperature' }).inputValue();
-  const show = await (await fetch(`${slow.url}api/show`, { method: 'POST', body: JSON.stringify({ model: '' }) })).json();
+  const show = await (await fetch(`${fast.url}api/show`, { method: 'POST', body: JSON.stringify({ model: '' }) })).json();
   assert.match(show.parameters, new RegExp(`temperature\\s+${shown.replace('.', '\\.')}0*\\b`));
   await page.getByRole('spinbutton', { name: 'Temperature' }).fill('0.3');
   await page.getByRole('spinbutton', { name: 'Longest answer (tokens)' }).fill('77');
@@ -202,7 +204,7 @@ test('thinking is folded, and opens by a click', async (t) => {
 });
 
 test('each answer says which model wrote it, and how fast', async (t) => {
-  const page = await chat(t, slow.url);
+  const page = await chat(t, fast.url);
   await talk.ask(page, '夜雨');
   assert.match(await talk.answers(page).last().getAttribute('aria-label'), /tern-poet/);
   await page.getByText(/\d+ tokens · [\d.]+ tok\/s · first after \d/).waitFor();
