@@ -116,7 +116,7 @@ function Head({ open, toggle, openSettings }) {
     ${models.value.length > 1 ? html`<${ModelSelect}/>`
       : html`<span class="model-name" data-testid="model-name">${model.value.split('/').filter(Boolean).pop() ?? ''}</span>`}
     <span class="grow"></span>
-    <button type="button" class="icon-button" lang=${other} data-testid="language-button" aria-label=${other === 'en' ? 'English' : '中文'}
+    <button type="button" class="icon-button" lang=${other} data-testid="language-button" aria-label=${other === 'en' ? 'EN: English' : '中文'}
       title=${other === 'en' ? 'English' : '中文'} onClick=${() => savePref('lang', other)}>${other === 'en' ? 'EN' : '中'}</button>
     <${IconButton} icon=${icons[theme.value]} label=${t('themeIs', { name: t(names[theme.value]) })} testid="theme-button"
       onClick=${() => savePref('theme', next[theme.value])}/>

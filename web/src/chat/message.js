@@ -3,10 +3,11 @@
 import { signal, useSignal } from '@preact/signals';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { html } from '../shared/html.js';
+import { lang } from '../shared/prefs.js';
 import { copyText } from './copy.js';
 import { IconButton } from './icons.js';
 import { current, editMessage, goOn, regenerate, retry, rev, runOf, runs, showBranch } from './state.js';
-import { status } from './server.js';
+import { models, status } from './server.js';
 import { formatMs, formatRate } from './stats.js';
 import { siblings } from './tree.js';
 import { t } from './words.js';
@@ -21,10 +22,13 @@ export function loadView() {
 }
 
 const viewWords = Object.assign(key => t(key), { copy: copyText });
-const SLICE = 40000; // a long finished answer is shown piece by piece, a frame each
+// However much text there is at once, the page stays in reach: markup is made in slices, and after BUDGET_MS of them
+// the browser may paint and take keys before the next ones.
+const SLICE = 8000;
+const BUDGET_MS = 8;
 
 function Markdown({ text, run, testid }) {
-  const el = useRef(), mine = useRef(), shown = useRef(null), make = view.value?.markdownView;
+  const el = useRef(), mine = useRef(null), make = view.value?.markdownView;
   if (run) run.frame.value; // follow the answer
   const now = typeof text === 'function' ? text() : text;
   useLayoutEffect(() => {
@@ -37,24 +41,26 @@ function Markdown({ text, run, testid }) {
     if (!mine.current) {
       el.current.replaceChildren();
       el.current.classList.remove('plain');
-      mine.current = make(el.current, viewWords);
+      mine.current = { view: make(el.current, viewWords), text: '', done: null, n: 0, waits: false };
     }
-    const state = `${!!run}:${now.length}`;
-    if (shown.current?.text === now && shown.current.state === state) return;
-    const before = shown.current;
-    shown.current = { text: now, state };
-    if (run || now.length < 2 * SLICE || (before && now.length - before.text.length < SLICE)) {
-      mine.current.update(now, !run);
-      return;
-    }
-    let n = 0;
+    const m = mine.current, done = !run;
+    if (m.text === now && m.done === done) return;
+    if (now.length < m.n || !now.startsWith(m.text.slice(0, 64))) m.n = 0;
+    m.text = now;
+    m.done = done;
     const step = () => {
-      if (shown.current.text !== now || !el.current?.isConnected) return;
-      n = Math.min(now.length, n + SLICE);
-      mine.current.update(now.slice(0, n), n === now.length);
-      if (n < now.length) setTimeout(step);
+      const end = performance.now() + BUDGET_MS;
+      m.waits = false;
+      do {
+        m.n = Math.min(m.text.length, m.n + SLICE);
+        m.view.update(m.text.slice(0, m.n), m.done && m.n === m.text.length);
+      } while (m.n < m.text.length && performance.now() < end);
+      if (m.n < m.text.length && el.current?.isConnected) {
+        m.waits = true;
+        setTimeout(step);
+      }
     };
-    step();
+    if (!m.waits) step();
   });
   return html`<div class="md" ref=${el} data-testid=${testid}></div>`;
 }
@@ -165,6 +171,13 @@ function Body({ node, run }) {
     <${Markdown} text=${() => node.text} run=${run} testid="answer-text"/>`;
 }
 
+function faultText({ error, model: name }) {
+  if (error.code === 'context_length_exceeded') {
+    return t('tooLong', { n: models.value.find(m => m.id === name)?.context.toLocaleString(lang.value) ?? '' });
+  }
+  return error.message ? t('failed', { message: error.message }) : t('cutStream');
+}
+
 export function Answer({ thread, node, isLast }) {
   rev.value;
   const run = runs.get(node.id), busy = !!runOf(thread), ready = status.value.state === 'ready';
@@ -176,7 +189,7 @@ export function Answer({ thread, node, isLast }) {
       <${Stats} node=${node} run=${run}/></header>
     <${Body} node=${node} run=${run}/>
     ${node.error && html`<div class="fault" role="alert" data-testid="answer-error">
-      ${node.error.message ? t('failed', { message: node.error.message }) : t('cutStream')}</div>`}
+      ${faultText(node)}</div>`}
     ${!run && !node.error && endings[node.finish] && html`<p class="ending" data-testid="answer-ending">${t(endings[node.finish])}</p>`}
     ${!run && node.finish === 'stop' && !node.text && !node.reasoning && html`<p class="ending">${t('emptyAnswer')}</p>`}
     ${!run && html`<div class="tools"><${Branches} thread=${thread} node=${node}/>

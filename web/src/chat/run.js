@@ -80,7 +80,9 @@ export function runAnswer(node, body, { save, end }) {
     if (finished) return;
     finished = true;
     if (error?.name === 'AbortError') node.finish = 'stopped';
-    else if (error) node.error = { status: error.status ?? 0, message: error.status === undefined ? '' : error.message };
+    else if (error) {
+      node.error = { status: error.status ?? 0, code: error.code, message: error.status === undefined ? '' : error.message };
+    }
     node.finish ??= error ? 'error' : 'interrupted';
     release?.();
     end();

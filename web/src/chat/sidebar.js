@@ -12,6 +12,7 @@ function Rename({ thread, done }) {
   const input = useRef();
   useEffect(() => input.current.select(), []);
   const save = () => {
+    if (!input.current) return; // the field left the page, and that took its focus
     if (input.current.value.trim()) renameThread(thread, input.current.value);
     done();
   };

@@ -63,6 +63,7 @@ export function markdownView(root, words) {
   let text = '', offset = 0;      // text[0..offset) is settled
   let tail = [];                  // nodes of what is not
   let open = null;                // {text node, shown, fence}: the tail is one growing text
+  let ended = false;              // everything was settled, because no more text was expected
   const make = (tokens, isSettled) => {
     const fragment = sanitize(toHtml(tokens));
     dress(fragment, isSettled, words);
@@ -150,12 +151,14 @@ export function markdownView(root, words) {
 
   return {
     update(next, done) {
-      if (!next.startsWith(text.slice(0, 64)) || next.length < text.length) {
+      // An answer that goes on after its end may go on inside its last block.
+      if (!next.startsWith(text.slice(0, 64)) || next.length < text.length || (ended && next.length > text.length)) {
         drop();
         root.replaceChildren();
         offset = 0;
       }
       text = next;
+      ended = done;
       root.classList.toggle('long', text.length > 60000);
       render(done);
     },

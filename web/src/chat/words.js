@@ -86,6 +86,8 @@ export const t = words({
   endAbort: ['The server ended the answer.', '服务器终止了回答。'],
   endRepetition: ['Ended: it repeated itself.', '已结束：内容开始重复。'],
   failed: ['No answer: {message}', '没有得到回答：{message}'],
+  tooLong: ['The conversation is longer than the {n} tokens of this model\'s context. Begin a new chat, or shorten the message.',
+            '对话超过了该模型 {n} 个词元的上下文长度。请新建对话，或缩短消息。'],
   cutStream: ['The connection broke off.', '连接中断。'],
   emptyAnswer: ['(empty answer)', '（空回答）'],
   stats: ['{n} tokens · {rate} tok/s · first after {ttft}', '{n} 个词元 · {rate} 词元/秒 · 首词元 {ttft}'],

@@ -4,10 +4,10 @@
 import { apiKey } from './prefs.js';
 
 export class ApiError extends Error {
-  constructor(status, message, type) {
+  constructor(status, message, code) {
     super(message);
     this.status = status; // 0: no answer at all
-    this.type = type;
+    this.code = code;     // a word such as context_length_exceeded, or the status again
   }
 }
 
@@ -28,13 +28,14 @@ export async function request(path, { body, headers, ...options } = {}) {
   }
   if (r.ok) return r;
   const text = await r.text().catch(() => '');
-  let message = text.slice(0, 400), type;
+  let message = text.slice(0, 400), code;
   try {
     const e = JSON.parse(text).error;
-    message = typeof e === 'string' ? e : e.message;
-    type = e.type;
+    // What is in the last brackets is for programs.
+    message = typeof e === 'string' ? e : e.message.replace(/ \(parameter=.*\)$/s, '');
+    code = e.code;
   } catch { /* a proxy's own page, say */ }
-  throw new ApiError(r.status, message || r.statusText, type);
+  throw new ApiError(r.status, message || r.statusText, code);
 }
 
 export const requestJson = async (path, options) => (await request(path, options)).json();
