@@ -174,21 +174,22 @@ for (const [what, unit] of [['of prose', PROSE], ['in one block of code', 'let s
     });
     await talk.send(page, 'x');
     await until('the stream to run', () => fake.open === 1);
+    await talk.field(page).focus();
     // While it is written the page takes what is typed, and shows it at once.
     const delays = [];
-    while (!finished) {
+    do {
       const start = performance.now();
-      await talk.field(page).press('a');
+      await page.keyboard.press('a');
       delays.push(performance.now() - start);
       await sleep(150);
-    }
+    } while (!finished);
     await until('the end', async () => (await talk.by(page, 'stop').count()) === 0);
     const gaps = await page.evaluate('window.gaps');
     const worst = (list) => Math.max(...list);
     const middle = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
     t.diagnostic(`frames: median ${middle(gaps).toFixed(0)} ms, worst ${worst(gaps).toFixed(0)} ms of ${gaps.length}; keys: median ` +
       `${middle(delays).toFixed(0)} ms, worst ${worst(delays).toFixed(0)} ms of ${delays.length}`);
-    assert.ok(worst(gaps) < 2500, `a frame took ${worst(gaps)} ms`);
+    assert.ok(worst(gaps) < 2000, `a frame took ${worst(gaps)} ms`);
     assert.ok(middle(delays) < 500, `a key took ${middle(delays)} ms`);
     assert.equal(await talk.field(page).inputValue(), 'a'.repeat(delays.length));
   });
@@ -246,8 +247,11 @@ test('while the model loads the page says so, and can be used as soon as it is t
 
 test('a server that dies in the middle of an answer: the text stays, a sentence tells, and another try works', async (t) => {
   const page = await chat(t, { mild: true });
-  fake.script = async (say) => { await say.text('half of'); await sleep(200); say.die(); };
+  let die;
+  fake.script = async (say) => { await say.text('half of'); die = say.die; };
   await talk.send(page, 'x');
+  await until('text', async () => (await talk.written(page)) === 'half of');
+  die();
   await page.getByText('The connection broke off.').waitFor();
   assert.equal(await talk.written(page), 'half of');
   fake.script = async (say) => { await say.text('all of it'); say.end(); };
