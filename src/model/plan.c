@@ -22,6 +22,7 @@
  * the matrix), else into row blocks x column panels that workers take from a counter. It is never
  * cut over K, and no kernel's result depends on the cut, so neither do the bits. Nothing is
  * allocated here after plan_open. */
+#include "kernels/fused.h"
 #include "model/attend.h"
 
 #include <stdlib.h>
@@ -369,7 +370,10 @@ static void add_step(struct plan *p, plan_run_step *run, int layer, const struct
     if (w != NULL) {
         size_t unit_bytes = weight_tile_bytes(w) * (size_t)tiles_per_unit;
         s->n_units = (w->n + TILE_N * tiles_per_unit - 1) / (TILE_N * tiles_per_unit);
-        s->panel_units = unit_bytes < PANEL_BYTES ? (int)(PANEL_BYTES / unit_bytes) : 1;
+        /* whole panels of a kernel, at least one: it computes four tiles in the time of one */
+        int panel = PANEL_TILES > tiles_per_unit ? PANEL_TILES / tiles_per_unit : 1;
+        int n = (int)(PANEL_BYTES / unit_bytes) / panel;
+        s->panel_units = n > 1 ? n * panel : panel;
     }
     p->n_steps++;
 }
