@@ -45,7 +45,7 @@ function Markdown({ text, run, testid }) {
     }
     const m = mine.current, done = !run;
     if (m.text === now && m.done === done) return;
-    if (now.length < m.n || !now.startsWith(m.text.slice(0, 64))) m.n = 0;
+    if (now.length < m.n || !now.startsWith(m.text.slice(0, 64)) || (m.done && !done)) m.n = 0;
     m.text = now;
     m.done = done;
     const step = () => {

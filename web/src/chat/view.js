@@ -151,8 +151,8 @@ export function markdownView(root, words) {
 
   return {
     update(next, done) {
-      // An answer that goes on after its end may go on inside its last block.
-      if (!next.startsWith(text.slice(0, 64)) || next.length < text.length || (ended && next.length > text.length)) {
+      // An answer that goes on after its end goes on inside its last block.
+      if (!next.startsWith(text.slice(0, 64)) || next.length < text.length || (ended && !done)) {
         drop();
         root.replaceChildren();
         offset = 0;
