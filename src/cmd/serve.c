@@ -683,7 +683,7 @@ void serve_set_ready(const struct setup *s, struct server *server)
     describe_config(s, &config);
     snprintf(utilization, sizeof utilization, "%.15g", s->a->gpu_memory_utilization);
     const struct server_label labels[] = {
-        {"cache_dtype", "auto"},
+        {"cache_dtype", s->a->kv_cache_dtype},
         {"enable_prefix_caching", s->a->enable_prefix_caching ? "True" : "False"},
         {"gpu_memory_utilization", utilization},
     };

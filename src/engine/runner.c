@@ -4,7 +4,6 @@
 
 #include "engine/sampler.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 struct model_runner {
@@ -71,8 +70,7 @@ int engine_open(struct engine **out, const struct model *m, const struct kernels
         .pool = pool,
     };
     *out = NULL;
-    kv_layout_init(&layout, model_act(m), c->n_layers, c->n_kv_heads, c->head_dim);
-    snprintf(layout.numerics_id, sizeof layout.numerics_id, "%s", model_numerics_id(m));
+    model_kv_layout(m, &layout);
     ops.block_bytes = kv_layout_token_block_bytes(&layout);
     int rc = engine_plan_blocks(o, ops.block_bytes, &ops.n_blocks, e);
     if (rc < 0) {

@@ -19,6 +19,12 @@ size_t dtype_size(enum dtype t)
     return t == DTYPE_F32 ? 4 : 2;
 }
 
+size_t kv_tile_bytes(enum kv_format f, enum act_type t, int head_dim)
+{
+    const size_t n = (size_t)2 * KV_BLOCK_TOKENS * (size_t)head_dim;
+    return f == KV_ACT ? n * act_size(t) : n + 4 * KV_BLOCK_TOKENS;
+}
+
 static size_t round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;

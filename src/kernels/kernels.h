@@ -18,8 +18,7 @@
  *    division and sqrt.
  *  - To bf16: round to nearest even; NaN stays (quiet) NaN.
  *
- * Activations are bf16 (ACT_BF16) or fp32 (ACT_F32). In fp32 nothing below is rounded to bf16; the
- * KV cache is fp32.
+ * Activations are bf16 (ACT_BF16) or fp32 (ACT_F32). In fp32 nothing below is rounded to bf16.
  *
  * Packed weights (for y = W x, W [n, k] row-major in the usual notation, k even):
  *   tile t holds rows 16t .. 16t+15; inside, pair j of K is one group of 16 x 2 elements:
@@ -29,8 +28,8 @@
  *
  * Quantized weights and activations: the second comment below.
  *
- * KV tile (one block of 16 positions, one KV head), element type = activation type, 64-byte
- * aligned:
+ * KV tile (one block of 16 positions, one KV head), KV_ACT: element type = activation type, 64-byte
+ * aligned (8 bits: the third comment below):
  *   K: element (position p, dim d) at (d/2) * 32 + p * 2 + d%2                [head_dim/2][16][2]
  *   V: element (position p, dim d) at (p/2) * head_dim * 2 + d * 2 + p%2      [8][head_dim][2], after K
  *   so a tile has 2 * 16 * head_dim elements.
@@ -118,6 +117,28 @@
  */
 /* clang-format on */
 
+/* clang-format off */
+/* KV tiles of 8 bits (KV_F8_E4M3, KV_F8_E5M2, KV_I8) hold, per position and head, codes c of v and one
+ * scale s, both for K and for V:
+ *     k[d] = sk * v(c)     v(d) = sv * v(c)
+ *   c   one byte: a sign (bit 7) and a magnitude: the bits of the fp8 number, or 0..127 for I8
+ *   at(i, j) = j/4 * 64 + i/4 * 16 + j%4/2 * 8 + i%4 * 2 + j%2      i: lane 0..15, j: what is summed over
+ *   K:  code (position p, dim d) at byte at(p, d)                            [head_dim/4][64]
+ *   V:  code (p, d) at byte 16 * head_dim + d/16 * 256 + at(d % 16, p)       [head_dim/16][4][64]
+ *   then bf16 sk[16], sv[16]
+ *   so that a 64-byte line is two lines of pairs of the 16-bit tile, their 16-byte lanes' halves apart
+ *   (what VPUNPCKLBW and VPUNPCKHBW of its low and its high bytes give), and a tile has
+ *   32 * head_dim + 64 bytes.
+ * What is stored is the head's vector x after rotation, in fp32, without a rounding between:
+ *   s = bf16(max(max |x| / MAX, 1e-12f)), MAX 448, 57344, 127
+ *   c = the sign bit of x, and |x / s| rounded to nearest even, at most MAX
+ *   If x has a NaN or an infinity: s = NaN, codes 0.
+ * Attention multiplies codes, which are exact in bf16, and scales what comes out or goes in:
+ *   s_j    = chain(q, v(ck_j)) * (sk_j * scale)
+ *   acc[d] = chain of (round(p_j * sv_j), v(cv_j[d]))       l sums p_j itself
+ */
+/* clang-format on */
+
 #define TILE_N          16  /* rows of W in a packed tile */
 #define KV_BLOCK_TOKENS 16  /* positions in a KV block */
 #define ATTN_PARTITION  256 /* positions in a partition; a multiple of KV_BLOCK_TOKENS */
@@ -137,10 +158,12 @@ enum weight_format {
     WEIGHT_FORMAT_COUNT
 };
 enum input_format { INPUT_ACT, INPUT_I8, INPUT_E4M3, INPUT_E5M2, INPUT_FORMAT_COUNT };
+enum kv_format { KV_ACT, KV_F8_E4M3, KV_F8_E5M2, KV_I8, KV_FORMAT_COUNT };
 enum dtype { DTYPE_BF16, DTYPE_F16, DTYPE_F32 }; /* element types of checkpoint tensors */
 
 size_t act_size(enum act_type t); /* bytes per element: 2, 4 */
 size_t dtype_size(enum dtype t);
+size_t kv_tile_bytes(enum kv_format f, enum act_type t, int head_dim); /* a multiple of 64 */
 
 /* A packed matrix as the GEMMs take it. */
 struct weight {
@@ -229,14 +252,19 @@ struct attn_part {
     float scale;
     const int32_t *visible; /* [n_q] visible positions inside this partition, 0..ATTN_PARTITION; 0:
                                m = -inf, l = 0, acc = 0 */
+    enum kv_format kv;
     const void *const
-        *tiles;     /* KV tiles of this partition's blocks, ceil(max visible / 16) of them */
+        *tiles; /* KV tiles of this partition's blocks, ceil(max visible / 16) of them */
+    const void *const *next; /* n_next tiles that the caller will ask for next: to be prefetched */
+    int n_next;
     float *m, *l;   /* out [n_q] */
     float *acc;     /* out [n_q][head_dim], 64-byte aligned */
     float *scratch; /* ATTN_SCRATCH_FLOATS floats, 64-byte aligned */
 };
-#define ATTN_MAX_Q          64
-#define ATTN_SCRATCH_FLOATS (ATTN_MAX_Q * ATTN_PARTITION * 2)
+#define ATTN_MAX_Q 64
+/* Scores and widened queries; K and V of 8 bits as bf16, or a tile of them as fp32. */
+#define ATTN_SCRATCH_FLOATS                                                                        \
+    (ATTN_MAX_Q * (ATTN_PARTITION + MAX_HEAD_DIM) + ATTN_PARTITION * (MAX_HEAD_DIM + 2))
 
 /* Where rows of a step write their K and V, and how they rotate: shared by the fused and unfused
  * QKV ops. */
@@ -247,6 +275,7 @@ struct qkv_rows {
     size_t ldq;        /* elements */
     void *const *
         kv_tile; /* [rows] tile of KV head 0 in this layer for the row's block; NULL: don't write */
+    enum kv_format kv;
     size_t kv_head_bytes; /* distance to the next head's tile */
     const int32_t *slot;  /* [rows] position inside the block, 0..15 */
 };

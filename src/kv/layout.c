@@ -17,15 +17,16 @@ struct kv_store {
     char *base;
 };
 
-void kv_layout_init(struct kv_layout *l, enum act_type type, int n_layers, int n_kv_heads,
-                    int head_dim)
+void kv_layout_init(struct kv_layout *l, enum act_type type, enum kv_format format, int n_layers,
+                    int n_kv_heads, int head_dim)
 {
     memset(l, 0, sizeof *l);
     l->type = type;
+    l->format = format;
     l->n_layers = n_layers;
     l->n_kv_heads = n_kv_heads;
     l->head_dim = head_dim;
-    l->head_bytes = (size_t)2 * KV_BLOCK_TOKENS * (size_t)head_dim * act_size(type);
+    l->head_bytes = kv_tile_bytes(format, type, head_dim);
     l->block_bytes = (size_t)n_kv_heads * l->head_bytes;
 }
 

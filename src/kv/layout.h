@@ -11,14 +11,15 @@
 
 struct kv_layout {
     enum act_type type;
+    enum kv_format format;
     int n_layers, n_kv_heads, head_dim;
-    size_t head_bytes; /* one tile: 2 * 16 * head_dim * element size (+ scales for later formats) */
+    size_t head_bytes;    /* one tile: kv_tile_bytes */
     size_t block_bytes;   /* n_kv_heads * head_bytes: one block of one layer */
     char numerics_id[33]; /* hex; what makes bits comparable between peers; "" if unknown */
 };
 
-void kv_layout_init(struct kv_layout *l, enum act_type type, int n_layers, int n_kv_heads,
-                    int head_dim);
+void kv_layout_init(struct kv_layout *l, enum act_type type, enum kv_format format, int n_layers,
+                    int n_kv_heads, int head_dim);
 size_t
 kv_layout_token_block_bytes(const struct kv_layout *l); /* all layers of one 16-token block */
 

@@ -199,12 +199,12 @@ static const struct opt engine_rows[] = {
      .help = "Exact number of KV blocks (tests)."},
     {.name = "kv-cache-dtype",
      .type = OPT_STRING,
-     .offset = ENGINE(ignored_text),
+     .offset = ENGINE(kv_cache_dtype),
      .group = G_CACHE,
      .def = "auto",
-     .choices = "auto",
-     .note = "the KV cache has the activation type",
-     .help = "Element type of the KV cache."},
+     .choices = "auto|bfloat16|fp8|fp8_e4m3|fp8_e5m2|int8",
+     .help = "Element type of the KV cache. auto: the activations'; fp8 is fp8_e4m3; 8 bits have a "
+             "scale for each token and head."},
 
     {.name = "max-num-seqs",
      .type = OPT_SIZE,

@@ -21,6 +21,7 @@ struct args_engine {
     int64_t seed, max_model_len /* 0: the model's, -1: the largest that fits */, max_logprobs;
     int enforce_eager, allow_long_max_model_len;
     /* KV cache */
+    const char *kv_cache_dtype;
     int64_t block_size, kv_cache_memory_bytes, num_gpu_blocks_override;
     double gpu_memory_utilization, cpu_kvcache_space_gib;
     int enable_prefix_caching;

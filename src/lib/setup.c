@@ -295,6 +295,14 @@ static int check_path(const char *path, struct err *e)
     return rc;
 }
 
+static enum kv_format kv_format_of(const char *name)
+{
+    return strcasecmp(name, "int8") == 0       ? KV_I8
+           : strcasecmp(name, "fp8_e5m2") == 0 ? KV_F8_E5M2
+           : strncasecmp(name, "fp8", 3) == 0  ? KV_F8_E4M3
+                                               : KV_ACT;
+}
+
 int setup_files(struct setup *s, struct err *e)
 {
     const struct args_engine *a = s->a;
@@ -313,6 +321,7 @@ int setup_files(struct setup *s, struct err *e)
         .act = strcasecmp(a->dtype, "float32") == 0 || strcasecmp(a->dtype, "float") == 0
                    ? ACT_F32
                    : ACT_BF16,
+        .kv = kv_format_of(a->kv_cache_dtype),
         .log = &s->log,
         .quantization = a->quantization,
         .inputs = strcmp(a->quantization_inputs, "8") == 0      ? MODEL_INPUTS_8
@@ -324,6 +333,11 @@ int setup_files(struct setup *s, struct err *e)
                                                               : 0,
         .int4_as_asked = !a->int4_w4a8,
     };
+    if (mo.act == ACT_F32 && strcasecmp(a->kv_cache_dtype, "bfloat16") == 0) {
+        return err_set(e, ERR_INVALID,
+                       "--kv-cache-dtype bfloat16 needs --dtype bfloat16; with float32 it is auto "
+                       "(float32), fp8, fp8_e5m2 or int8");
+    }
     int rc = model_open(&s->model, &mo, e);
     if (rc >= 0) {
         rc = tokenizer_open(&s->tokenizer, tokenizer_dir, e);
@@ -446,10 +460,9 @@ static void plan_kv(struct setup *s)
 
 int setup_plan(struct setup *s, struct err *e)
 {
-    const struct model_config *c = model_config(s->model);
     struct memory_plan *p = &s->plan;
     struct kv_layout layout;
-    kv_layout_init(&layout, model_act(s->model), c->n_layers, c->n_kv_heads, c->head_dim);
+    model_kv_layout(s->model, &layout);
     p->block_bytes = kv_layout_token_block_bytes(&layout);
     p->limit_bytes = s->limits.memory_limit_bytes;
     p->available_bytes = s->limits.memory_available_bytes;
@@ -508,11 +521,13 @@ void setup_describe_plan(const struct setup *s, struct buf *out, int json)
                    "cache %.1f MiB\n",
                    (double)p->weight_bytes / 1048576, (double)p->activation_bytes / 1048576,
                    (double)p->process_bytes / 1048576, (double)p->kv_bytes / 1048576);
-        buf_printf(out,
-                   "KV cache:      %.1f KiB per token, %d blocks of %d tokens, %d.%02d requests of "
-                   "%d tokens\n",
-                   (double)p->block_bytes / KV_BLOCK_TOKENS / 1024, p->n_blocks, KV_BLOCK_TOKENS,
-                   p->concurrency_x100 / 100, p->concurrency_x100 % 100, p->max_model_len);
+        buf_printf(
+            out,
+            "KV cache:      %s, %.1f KiB per token, %d blocks of %d tokens, %d.%02d requests "
+            "of %d tokens\n",
+            model_kv_name(s->model), (double)p->block_bytes / KV_BLOCK_TOKENS / 1024, p->n_blocks,
+            KV_BLOCK_TOKENS, p->concurrency_x100 / 100, p->concurrency_x100 % 100,
+            p->max_model_len);
         return;
     }
     struct json_writer w;
@@ -524,6 +539,7 @@ void setup_describe_plan(const struct setup *s, struct buf *out, int json)
     json_w_kint(&w, "activation_bytes", (int64_t)p->activation_bytes);
     json_w_kint(&w, "process_bytes", (int64_t)p->process_bytes);
     json_w_kint(&w, "kv_cache_bytes", (int64_t)p->kv_bytes);
+    json_w_kstring(&w, "kv_cache_dtype", model_kv_name(s->model));
     json_w_kint(&w, "kv_bytes_per_token", (int64_t)(p->block_bytes / KV_BLOCK_TOKENS));
     json_w_kint(&w, "n_blocks", p->n_blocks);
     json_w_kint(&w, "block_size", KV_BLOCK_TOKENS);

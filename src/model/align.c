@@ -41,7 +41,6 @@ static void lane_close(struct lane *l)
 static int lane_open(struct lane *l, const struct align_options *o, int eager, int capacity,
                      int max_logits, struct err *e)
 {
-    const struct model_config *c = model_config(o->model);
     int n_blocks = (capacity + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
     size_t n = (size_t)capacity;
     struct kv_layout layout;
@@ -59,7 +58,7 @@ static int lane_open(struct lane *l, const struct align_options *o, int eager, i
     for (int i = 0; i < n_blocks; i++) {
         l->block_table[i] = i;
     }
-    kv_layout_init(&layout, model_act(o->model), c->n_layers, c->n_kv_heads, c->head_dim);
+    model_kv_layout(o->model, &layout);
     struct forward_options fo = {.max_rows = capacity,
                                  .max_logits = max_logits,
                                  .max_seqs = 1,

@@ -154,9 +154,17 @@ static void run_part(const struct forward *f, const struct attend_item *it, int 
     for (int t = 0; t * KV_BLOCK_TOKENS < most; t++) {
         tiles[t] = kv_store_tile(f->kv, layer, table[part * PART_TILES + t], it->kv_head);
     }
-    struct attn_part p = {
-        q,      it->n_rows * d->group, d->c->head_dim, d->attn_scale, visible, tiles, m, l, acc,
-        scratch};
+    struct attn_part p = {.q = q,
+                          .n_q = it->n_rows * d->group,
+                          .head_dim = d->c->head_dim,
+                          .scale = d->attn_scale,
+                          .visible = visible,
+                          .kv = kv_store_layout(f->kv)->format,
+                          .tiles = tiles,
+                          .m = m,
+                          .l = l,
+                          .acc = acc,
+                          .scratch = scratch};
     f->a->attn_part(&p);
 }
 

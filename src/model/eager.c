@@ -194,6 +194,7 @@ static void rope_store(const struct chunk *ch, int layer)
             .q = row_at(d, g->q, d->ld_q, i),
             .ldq = d->ld_q,
             .kv_tile = &g->kv_tile[i],
+            .kv = kv_store_layout(f->kv)->format,
             .kv_head_bytes = kv_store_layout(f->kv)->head_bytes,
             .slot = &f->in.slot[ch->row0 + i],
         };
@@ -227,6 +228,7 @@ static void attend_head(const struct chunk *ch, int layer, const struct forward_
             .n_q = 1,
             .head_dim = head_dim,
             .scale = d->attn_scale,
+            .kv = kv_store_layout(f->kv)->format,
             .visible = &visible,
             .tiles = tiles,
             .m = &s->m[p],

@@ -10,6 +10,7 @@
 struct model {
     char *path; /* no trailing slash */
     enum act_type act;
+    enum kv_format kv;
     const struct log *log;
     struct model_config config;
     struct model_generation_config generation;

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "kv/layout.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,7 @@ int model_open(struct model **out, const struct model_options *o, struct err *e)
         return err_set(e, ERR_NOMEM, "%s: out of memory", o->path);
     }
     m->act = o->act;
+    m->kv = o->kv;
     m->log = o->log;
     for (size_t n = strlen(m->path); n > 1 && m->path[n - 1] == '/'; n--) {
         m->path[n - 1] = '\0';
@@ -65,6 +67,7 @@ int model_open(struct model **out, const struct model_options *o, struct err *e)
                     : embed->dtype == DTYPE_F16  ? "float16"
                                                  : "float32";
         m->options = (struct weights_options){.act = m->act,
+                                              .kv = m->kv,
                                               .method = m->quant.method,
                                               .head_bits = o->head_bits,
                                               .inputs = o->inputs,
@@ -126,6 +129,19 @@ const char *model_path(const struct model *m)
 enum act_type model_act(const struct model *m)
 {
     return m->act;
+}
+
+const char *model_kv_name(const struct model *m)
+{
+    static const char *const names[] = {"bfloat16", "fp8_e4m3", "fp8_e5m2", "int8"};
+    return m->kv == KV_ACT && m->act == ACT_F32 ? "float32" : names[m->kv];
+}
+
+void model_kv_layout(const struct model *m, struct kv_layout *l)
+{
+    const struct model_config *c = &m->config;
+    kv_layout_init(l, m->act, m->kv, c->n_layers, c->n_kv_heads, c->head_dim);
+    snprintf(l->numerics_id, sizeof l->numerics_id, "%s", m->weights.numerics_id);
 }
 
 uint64_t model_weight_bytes(const struct model *m)

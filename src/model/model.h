@@ -49,6 +49,7 @@ enum model_inputs {
 struct model_options {
     const char *path;  /* model directory, or a GGUF file */
     enum act_type act; /* --dtype bfloat16 | float32 */
+    enum kv_format kv; /* --kv-cache-dtype */
     const struct log *log;
     const char *quantization; /* --quantization; NULL: what the file holds */
     enum model_inputs inputs;
@@ -66,6 +67,9 @@ const struct model_config *model_config(const struct model *m);
 const struct model_generation_config *model_generation(const struct model *m);
 const char *model_path(const struct model *m);
 enum act_type model_act(const struct model *m);
+const char *model_kv_name(const struct model *m); /* as --kv-cache-dtype; float32: float32 */
+struct kv_layout;
+void model_kv_layout(const struct model *m, struct kv_layout *l);
 uint64_t model_weight_bytes(const struct model *m);           /* resident after model_load */
 uint64_t model_weight_bytes_per_token(const struct model *m); /* read for one decoded token */
 double model_share_of_16_bit(

@@ -259,6 +259,7 @@ static int run_qkv(struct plan *p, const struct plan_step *s, int worker, int n_
             .q = row_at(d, p->q, d->ld_q, t.row0),
             .ldq = d->ld_q,
             .kv_tile = p->kv_tile + (size_t)s->layer * (size_t)d->max_rows + t.row0,
+            .kv = kv_store_layout(f->kv)->format,
             .kv_head_bytes = kv_store_layout(f->kv)->head_bytes,
             .slot = f->in.slot + t.row0,
         };

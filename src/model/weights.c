@@ -492,8 +492,8 @@ static struct hash128 hash_formats(const struct weights *w)
 
 /* What makes bits comparable: packed weights, norms, shapes, formats, and the order of operations
  * ("chain": one fma chain per output; every built level has it). */
-static int name_numerics(struct weights *w, const struct model_config *c, enum act_type act,
-                         struct cpu_pool *pool, struct err *e)
+static int name_numerics(struct weights *w, const struct model_config *c,
+                         const struct weights_options *o, struct cpu_pool *pool, struct err *e)
 {
     size_t n = (w->memory_bytes + HASH_CHUNK_BYTES - 1) / HASH_CHUNK_BYTES;
     struct hash128 *chunks = calloc(n + 3, sizeof *chunks);
@@ -505,10 +505,11 @@ static int name_numerics(struct weights *w, const struct model_config *c, enum a
     chunks[n] = hash128(
         w->norms, (2 * (size_t)c->n_layers + 1) * (size_t)c->hidden_size * sizeof *w->norms, 0);
     char text[256];
-    int len = snprintf(text, sizeof text,
-                       "chain act=%d part=%d heads=%d/%d/%d eps=%a theta=%a ratio=%a tied=%d",
-                       (int)act, ATTN_PARTITION, c->n_heads, c->n_kv_heads, c->head_dim,
-                       (double)c->rms_norm_eps, c->rope_theta, c->compression_ratio, c->tied);
+    int len =
+        snprintf(text, sizeof text,
+                 "chain act=%d kv=%d part=%d heads=%d/%d/%d eps=%a theta=%a ratio=%a tied=%d",
+                 (int)o->act, (int)o->kv, ATTN_PARTITION, c->n_heads, c->n_kv_heads, c->head_dim,
+                 (double)c->rms_norm_eps, c->rope_theta, c->compression_ratio, c->tied);
     chunks[n + 1] = hash128(text, (size_t)len, 0);
     chunks[n + 2] = hash_formats(w);
     struct hash128 all = hash128(chunks, (n + 3) * sizeof *chunks, 0);
@@ -578,7 +579,7 @@ int weights_load(struct weights *w, const struct checkpoint *ck, const struct mo
     set_addresses(w, c->tied);
     int rc = read_norms(w, ck, c, o->act, e);
     rc = rc < 0 ? rc : pack_all(w, ck, c->tied, k, pool, e);
-    return rc < 0 ? rc : name_numerics(w, c, o->act, pool, e);
+    return rc < 0 ? rc : name_numerics(w, c, o, pool, e);
 }
 
 void weights_fini(struct weights *w)

@@ -126,7 +126,7 @@ def test_help_names_every_group_and_needs_no_model(command):
 
 
 REFUSED = [["-tp", "2"], ["--pipeline_parallel_size=2"], ["--quantization", "bitsandbytes"], ["--block-size", "128"],
-           ["--kv-cache-dtype", "fp8"], ["--lora-modules", "a=b"], ["--spec-model", "a"],
+           ["--kv-cache-dtype", "fp4"], ["--lora-modules", "a=b"], ["--spec-model", "a"],
            ["--dtype", "float16"], ["--load-format", "dummy"],
            ["--kv-transfer-config", "{}"], ["--hf-overrides", "{}"], ["--logprobs-mode", "raw_logits"]]
 

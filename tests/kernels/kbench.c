@@ -488,6 +488,7 @@ static void bench_step(struct bench *b, const struct kind *kind)
 struct attn_run {
     struct bench *b;
     enum act_type t;
+    enum kv_format kv;
     int n_q, n_parts;
 };
 
@@ -498,7 +499,7 @@ static void attn_task(void *arg, int worker, int n_workers)
     int32_t visible[ATTN_MAX_Q];
     const void *tiles[16];
     float m[ATTN_MAX_Q], l[ATTN_MAX_Q];
-    size_t tile_bytes = 32 * 128 * act_size(r->t);
+    size_t tile_bytes = kv_tile_bytes(r->kv, r->t, 128);
     int p0, p1;
     for (int i = 0; i < r->n_q; i++) {
         visible[i] = 256;
@@ -508,35 +509,37 @@ static void attn_task(void *arg, int worker, int n_workers)
         for (size_t i = 0; i < 16; i++) {
             tiles[i] = b->weights + ((size_t)p * 16 + i) * tile_bytes % (POOL_BYTES / 2);
         }
-        struct attn_part part = {b->a,
-                                 r->n_q,
-                                 128,
-                                 0.088f,
-                                 visible,
-                                 tiles,
-                                 m,
-                                 l,
-                                 b->acc + (size_t)worker * ATTN_MAX_Q * 128,
-                                 b->scratch + (size_t)worker * ATTN_SCRATCH_FLOATS};
+        struct attn_part part = {.q = b->a,
+                                 .n_q = r->n_q,
+                                 .head_dim = 128,
+                                 .scale = 0.088f,
+                                 .visible = visible,
+                                 .kv = r->kv,
+                                 .tiles = tiles,
+                                 .m = m,
+                                 .l = l,
+                                 .acc = b->acc + (size_t)worker * ATTN_MAX_Q * 128,
+                                 .scratch = b->scratch + (size_t)worker * ATTN_SCRATCH_FLOATS};
         b->k->act[r->t].attn_part(&part);
     }
 }
 
-static void bench_attention(struct bench *b, enum act_type t, int n_q)
+static void bench_attention(struct bench *b, enum act_type t, enum kv_format kv, int n_q)
 {
-    struct attn_run r = {b, t, n_q, 2000 / (1 + n_q / 8)};
+    static const char *const names[] = {"", "e4m3", "e5m2", "i8"};
+    struct attn_run r = {b, t, kv, n_q, 2000 / (1 + n_q / 8)};
     if (b->filter && !strstr("attention", b->filter)) {
         return;
     }
     double best = measure(b, attn_task, &r);
-    double bytes = (double)r.n_parts * 16 * 32 * 128 * (double)act_size(t),
+    double bytes = (double)r.n_parts * 16 * (double)kv_tile_bytes(kv, t, 128),
            flops = r.n_parts * 256.0 * 128 * 4 * n_q;
     double peak = t == ACT_BF16 && b->gflops_bf16 > 0 ? b->gflops_bf16 : b->gflops_f32;
-    printf(
-        "%-12s %-4s queries %2d, 256 positions %6.1f us %9.1f GB/s %5.1f%% %8.1f GOP/s %5.1f%%\n",
-        "attention", t == ACT_BF16 ? "bf16" : "f32", n_q, best * 1e6 / r.n_parts,
-        bytes / best * 1e-9, 100 * bytes / best * 1e-9 / b->gbps, flops / best * 1e-9,
-        peak > 0 ? 100 * flops / best * 1e-9 / peak : 0.0);
+    printf("%-12s %-4s KV %-4s queries %2d, 256 positions %6.1f us %9.1f GB/s %5.1f%% %8.1f GOP/s "
+           "%5.1f%%\n",
+           "attention", t == ACT_BF16 ? "bf16" : "f32", names[kv], n_q, best * 1e6 / r.n_parts,
+           bytes / best * 1e-9, 100 * bytes / best * 1e-9 / b->gbps, flops / best * 1e-9,
+           peak > 0 ? 100 * flops / best * 1e-9 / peak : 0.0);
 }
 
 static void rows_task(void *arg, int worker, int n_workers)
@@ -638,8 +641,10 @@ static void run_all(struct bench *b)
     bench_product(b, &wide, 8);
     bench_product(b, &wide, 128);
     for (int t = 0; t < ACT_TYPE_COUNT; t++) {
-        bench_attention(b, (enum act_type)t, 8);
-        bench_attention(b, (enum act_type)t, 64);
+        for (int kv = KV_ACT; kv < KV_FORMAT_COUNT; kv++) {
+            bench_attention(b, (enum act_type)t, (enum kv_format)kv, 8);
+            bench_attention(b, (enum act_type)t, (enum kv_format)kv, 64);
+        }
     }
     bench_simple(b, "rmsnorm, add 512x1024, swiglu 512x3072", rows_task,
                  512 * 1024 * 10.0 + 512 * 3072 * 10.0);

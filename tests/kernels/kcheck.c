@@ -314,6 +314,19 @@ static int equal_act(struct checker *c, const struct kernels *k, const char *wha
     return 1;
 }
 
+static int equal_bytes(struct checker *c, const struct kernels *k, const char *what,
+                       const void *got, const void *want, size_t n)
+{
+    const uint8_t *g = got, *w = want;
+    for (size_t i = 0; i < n; i++) {
+        if (g[i] != w[i]) {
+            report(c, k, what, i, g[i], w[i]);
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* ---- the operations ---- */
 
 struct shape {
@@ -413,15 +426,16 @@ struct kv_case {
     size_t block_bytes, q_count;
 };
 
-static void kv_setup(struct checker *c, struct kv_case *v, enum act_type t, int m, int n_heads,
-                     int n_kv, int hd)
+static void kv_setup(struct checker *c, struct kv_case *v, enum act_type t, enum kv_format kv,
+                     int m, int n_heads, int n_kv, int hd)
 {
+    const size_t tile = kv_tile_bytes(kv, t, hd);
     int first = below(c, 16);
     memset(v, 0, sizeof *v);
     v->n_blocks = (first + m + 15) / 16;
-    v->r = (struct qkv_rows){.n_heads = n_heads, .n_kv_heads = n_kv, .head_dim = hd};
-    v->r.kv_head_bytes = (size_t)hd * 32 * act_size(t) + (size_t)below(c, 2) * 64;
-    v->block_bytes = v->r.kv_head_bytes * (size_t)(n_kv - 1) + (size_t)hd * 32 * act_size(t);
+    v->r = (struct qkv_rows){.n_heads = n_heads, .n_kv_heads = n_kv, .head_dim = hd, .kv = kv};
+    v->r.kv_head_bytes = tile + (size_t)below(c, 2) * 64;
+    v->block_bytes = v->r.kv_head_bytes * (size_t)(n_kv - 1) + tile;
     v->r.ldq = (size_t)n_heads * (size_t)hd + (size_t)below(c, 2) * 32;
     v->q_count = (size_t)(m - 1) * v->r.ldq + (size_t)n_heads * (size_t)hd;
     v->r.rope = floats(c, m, (size_t)hd, hd, PLAIN);
@@ -450,12 +464,13 @@ static void kv_buffers(struct kv_case *v, enum act_type t, int m)
 static void check_qkv(struct checker *c, enum act_type t, const struct weight *w, const void *x,
                       size_t ldx, int m, int n_heads, int n_kv, int hd, int head0, int head1)
 {
+    const enum kv_format kv = (enum kv_format)below(c, KV_FORMAT_COUNT);
     char what[200];
     struct kv_case want, got;
-    snprintf(what, sizeof what, "%s act %s M %d heads %d+%d head_dim %d range %d-%d",
-             w ? "gemm_qkv" : "rope_store", t == ACT_BF16 ? "bf16" : "f32", m, n_heads, n_kv, hd,
-             head0, head1);
-    kv_setup(c, &want, t, m, n_heads, n_kv, hd);
+    snprintf(what, sizeof what, "%s act %s KV %d M %d heads %d+%d head_dim %d range %d-%d",
+             w ? "gemm_qkv" : "rope_store", t == ACT_BF16 ? "bf16" : "f32", (int)kv, m, n_heads,
+             n_kv, hd, head0, head1);
+    kv_setup(c, &want, t, kv, m, n_heads, n_kv, hd);
     for (int i = -1; i < c->n_levels; i++) {
         const struct kernels *k = i < 0 ? c->ref : c->level[i];
         struct kv_case *v = i < 0 ? &want : &got;
@@ -476,8 +491,10 @@ static void check_qkv(struct checker *c, enum act_type t, const struct weight *w
         c->n_cases++;
         int ok = equal_act(c, k, what, got.r.q, want.r.q, want.q_count, t);
         for (int b = 0; b < want.n_blocks && ok; b++) {
-            ok = equal_act(c, k, what, got.tiles[b], want.tiles[b], want.block_bytes / act_size(t),
-                           t);
+            ok = kv != KV_ACT
+                     ? equal_bytes(c, k, what, got.tiles[b], want.tiles[b], want.block_bytes)
+                     : equal_act(c, k, what, got.tiles[b], want.tiles[b],
+                                 want.block_bytes / act_size(t), t);
         }
     }
     release_all();
@@ -559,50 +576,85 @@ static void check_rows(struct checker *c, enum act_type t, int m, int n, enum mo
     release_all();
 }
 
-static void check_attn_part(struct checker *c, enum act_type t, int n_q, int hd, int max_visible,
-                            int spread)
+/* A tile of which positions n and beyond were never written and must not count. */
+static void *attn_tile(struct checker *c, enum act_type t, int hd, int n)
+{
+    const size_t tile_elements = (size_t)hd * 32;
+    void *tile = activations(c, 1, tile_elements, (int)tile_elements, t, PLAIN, 64);
+    for (size_t e = 0; e < tile_elements; e++) {
+        int is_v = e >= tile_elements / 2;
+        size_t at = is_v ? e - tile_elements / 2 : e;
+        int p = is_v ? (int)(at / ((size_t)hd * 2) * 2 + at % 2) : (int)(at % 32 / 2);
+        float v = p >= n ? NAN : value(c, TINY) * (below(c, 2) ? 0x1p-60f : 1.0f);
+        if (p < n && (!is_v || below(c, 50))) {
+            continue;
+        }
+        if (t == ACT_BF16) {
+            ((uint16_t *)tile)[e] = p < n ? f32_to_bf16(v) : 0x7fc1;
+        } else {
+            ((float *)tile)[e] = v;
+        }
+    }
+    return tile;
+}
+
+/* The same of 8 bits: random codes that stand for numbers, now and then a scale that isn't one. */
+static void *attn_code_tile(struct checker *c, enum kv_format kv, int hd, int n)
+{
+    const size_t n_bytes = kv_tile_bytes(kv, ACT_BF16, hd);
+    uint8_t *tile = guard(n_bytes, 64);
+    uint16_t *scales = (uint16_t *)(void *)(tile + 32 * hd);
+    for (size_t e = 0; e < 32 * (size_t)hd; e++) {
+        const size_t i = e % 64 / 16 * 4 + e % 8 / 2, j = e % 16 / 8 * 2 + e % 2; /* of a line */
+        const int is_v = e >= 16 * (size_t)hd, p = is_v ? (int)(e / 64 % 4 * 4 + j) : (int)i;
+        tile[e] = kv == KV_I8 ? (uint8_t)next(c)
+                              : code_of(c, kv == KV_F8_E4M3 ? WEIGHT_F8_E4M3 : WEIGHT_F8_E5M2);
+        if (p >= n) {
+            tile[e] = 0xff;
+        }
+    }
+    for (int i = 0; i < 32; i++) {
+        const float limit = kv == KV_I8 ? 127.0f : kv == KV_F8_E4M3 ? 448.0f : 57344.0f;
+        const float s = fabsf(value(c, below(c, 40) ? PLAIN : TINY)) / limit;
+        scales[i] = i % 16 >= n || below(c, 1000) == 0 ? 0x7fc0 : f32_to_bf16(s);
+    }
+    return tile;
+}
+
+static void check_attn_part(struct checker *c, enum act_type t, enum kv_format kv, int n_q, int hd,
+                            int max_visible, int spread)
 {
     char what[200];
     int n_tiles = (max_visible + 15) / 16;
-    size_t n_acc = (size_t)n_q * (size_t)hd, tile_elements = (size_t)hd * 32, size = act_size(t);
+    size_t n_acc = (size_t)n_q * (size_t)hd;
     const void *tiles[16];
     int32_t *visible = guard((size_t)n_q * 4, 4);
     void *q = activations(c, n_q, (size_t)hd, hd, t, PLAIN, 64);
-    int last = 0;
     for (int i = 0; i < n_q; i++) {
         visible[i] = max_visible - (spread ? below(c, spread + 1) : 0);
         visible[i] = visible[i] < 0 ? 0 : visible[i];
-        last = visible[i] > last ? visible[i] : last;
     }
-    visible[n_q - 1] = last = max_visible;
+    visible[n_q - 1] = max_visible;
     for (int b = 0; b < n_tiles; b++) {
-        void *tile = activations(c, 1, tile_elements, (int)tile_elements, t, PLAIN, 64);
-        for (size_t e = 0; e < tile_elements; e++) {
-            int is_v = e >= tile_elements / 2;
-            size_t at = is_v ? e - tile_elements / 2 : e;
-            int p = is_v ? (int)(at / ((size_t)hd * 2) * 2 + at % 2) : (int)(at % 32 / 2);
-            if (b * 16 + p >= last) { /* never written: must not count */
-                if (t == ACT_BF16) {
-                    ((uint16_t *)tile)[e] = 0x7fc1;
-                } else {
-                    ((float *)tile)[e] = NAN;
-                }
-            } else if (is_v && below(c, 50) == 0) {
-                float v = value(c, TINY) * (below(c, 2) ? 0x1p-60f : 1.0f);
-                if (t == ACT_BF16) {
-                    ((uint16_t *)tile)[e] = f32_to_bf16(v);
-                } else {
-                    ((float *)tile)[e] = v;
-                }
-            }
-        }
-        tiles[b] = tile;
+        const int n = max_visible - b * 16;
+        tiles[b] = kv == KV_ACT ? attn_tile(c, t, hd, n) : attn_code_tile(c, kv, hd, n);
     }
-    snprintf(what, sizeof what, "attn_part act %d n_q %d head_dim %d visible %d spread %d", (int)t,
-             n_q, hd, max_visible, spread);
+    snprintf(what, sizeof what, "attn_part act %d KV %d n_q %d head_dim %d visible %d spread %d",
+             (int)t, (int)kv, n_q, hd, max_visible, spread);
     float *want_m = guard((size_t)n_q * 4, 4), *want_l = guard((size_t)n_q * 4, 4),
           *want = guard(n_acc * 4, 64);
-    struct attn_part p = {q, n_q, hd, 0.125f, visible, tiles, want_m, want_l, want, NULL};
+    struct attn_part p = {.q = q,
+                          .n_q = n_q,
+                          .head_dim = hd,
+                          .scale = 0.125f,
+                          .visible = visible,
+                          .kv = kv,
+                          .tiles = tiles,
+                          .next = tiles,
+                          .n_next = below(c, n_tiles + 1),
+                          .m = want_m,
+                          .l = want_l,
+                          .acc = want};
     p.scratch = guard(ATTN_SCRATCH_FLOATS * 4, 64);
     c->ref->act[t].attn_part(&p);
     for (int i = 0; i < c->n_levels; i++) {
@@ -619,7 +671,6 @@ static void check_attn_part(struct checker *c, enum act_type t, int n_q, int hd,
         equal_floats(c, c->level[i], what, p.acc, want, n_acc);
         c->n_cases++;
     }
-    (void)size;
     release_all();
 }
 
@@ -865,12 +916,7 @@ static void check_quantize(struct checker *c, enum act_type t, int m, int k, enu
                 memset(got, 0x5a, n);
                 c->level[i]->act[t].quantize(got, ldo, x, ldx, m, k, (enum input_format)f,
                                              groups[g]);
-                for (size_t at = 0; at < n; at++) {
-                    if (got[at] != want[at]) {
-                        report(c, c->level[i], what, at, got[at], want[at]);
-                        break;
-                    }
-                }
+                equal_bytes(c, c->level[i], what, got, want, n);
                 c->n_cases++;
             }
         }
@@ -889,7 +935,12 @@ static void check_attention(struct checker *c, enum act_type t)
             if (n_qs[i] * visible[j] > 3000 && (i + j) % 3) {
                 continue;
             }
-            check_attn_part(c, t, n_qs[i], hd, visible[j], below(c, 3) == 0 ? 0 : below(c, 40));
+            for (int kv = KV_ACT; kv < KV_FORMAT_COUNT; kv++) {
+                if (kv == KV_ACT || (i + j) % 3 == (size_t)kv - 1 || n_qs[i] < 9) {
+                    check_attn_part(c, t, (enum kv_format)kv, n_qs[i], hd, visible[j],
+                                    below(c, 3) == 0 ? 0 : below(c, 40));
+                }
+            }
         }
         check_attn_merge(c, t, 1 + below(c, 6), n_qs[i], dims[i % 6]);
         check_rope_store(c, t, n_qs[i], 2, 1, dims[i % 6], 0, 4, PLAIN);

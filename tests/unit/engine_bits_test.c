@@ -121,14 +121,15 @@ static void receive_all(struct mq *reply, struct answer *a, int n)
     }
 }
 
-static void run(const struct how *h, enum act_type act, struct answer *last)
+static void run(const struct how *h, enum act_type act, enum kv_format kv, struct answer *last)
 {
     struct err e = {0};
     char path[600];
     struct cpu_pool *pool = rig_pool(h->threads);
     const struct kernels *k = rig_best_kernels();
     snprintf(path, sizeof path, "%s/tiny", dir.path);
-    struct model *m = rig_load(path, act, k, pool);
+    const struct model_options mo = {.path = path, .act = act, .kv = kv};
+    struct model *m = rig_load_with(&mo, k, pool);
     struct engine_options o = {
         .max_model_len = MAX_LEN,
         .max_num_seqs = h->max_num_seqs,
@@ -182,7 +183,7 @@ static void compare(const struct answer *want, const struct answer *got, const c
     }
 }
 
-static void every_way_to_compute_gives_the_same_bits(enum act_type act)
+static void every_way_to_compute_gives_the_same_bits(enum act_type act, enum kv_format kv)
 {
     static const struct how base = {"alone", 1, MAX_LEN, 40, 0, 0, 1, 0, 1, 0, 0};
     static const struct how ways[] = {
@@ -204,9 +205,9 @@ static void every_way_to_compute_gives_the_same_bits(enum act_type act)
         skip(); /* no python3 to make the model */
     }
     struct answer *want = calloc(N_REQUESTS, sizeof *want), *got = calloc(N_REQUESTS, sizeof *got);
-    run(&base, act, want);
+    run(&base, act, kv, want);
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
-        run(&ways[i], act, got);
+        run(&ways[i], act, kv, got);
         compare(want, got, ways[i].name);
     }
     free(want);
@@ -216,13 +217,27 @@ static void every_way_to_compute_gives_the_same_bits(enum act_type act)
 static void bits_are_the_same_in_bfloat16(void **state)
 {
     (void)state;
-    every_way_to_compute_gives_the_same_bits(ACT_BF16);
+    every_way_to_compute_gives_the_same_bits(ACT_BF16, KV_ACT);
 }
 
 static void bits_are_the_same_in_float32(void **state)
 {
     (void)state;
-    every_way_to_compute_gives_the_same_bits(ACT_F32);
+    every_way_to_compute_gives_the_same_bits(ACT_F32, KV_ACT);
+}
+
+static void bits_are_the_same_with_kv_of_fp8(void **state)
+{
+    (void)state;
+    every_way_to_compute_gives_the_same_bits(ACT_BF16, KV_F8_E4M3);
+    every_way_to_compute_gives_the_same_bits(ACT_BF16, KV_F8_E5M2);
+}
+
+static void bits_are_the_same_with_kv_of_int8(void **state)
+{
+    (void)state;
+    every_way_to_compute_gives_the_same_bits(ACT_BF16, KV_I8);
+    every_way_to_compute_gives_the_same_bits(ACT_F32, KV_I8);
 }
 
 /* The samples of one prompt share its blocks and copy the last one; alone, each computes its own.
@@ -282,6 +297,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_are_the_same_in_bfloat16),
         cmocka_unit_test(bits_are_the_same_in_float32),
+        cmocka_unit_test(bits_are_the_same_with_kv_of_fp8),
+        cmocka_unit_test(bits_are_the_same_with_kv_of_int8),
         cmocka_unit_test(forked_samples_have_the_bits_of_single_ones),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

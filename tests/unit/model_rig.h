@@ -77,18 +77,24 @@ static inline struct cpu_pool *rig_pool(int n_workers)
 }
 
 /* quantization NULL: as the file is; inputs: what quantized weights are multiplied with. */
+static inline struct model *rig_load_with(const struct model_options *o, const struct kernels *k,
+                                          struct cpu_pool *pool)
+{
+    struct err e = {0};
+    struct model *m = NULL;
+    if (model_open(&m, o, &e) < 0 || model_load(m, k, pool, &e) < 0) {
+        fail_msg("%s", e.text);
+    }
+    return m;
+}
+
 static inline struct model *rig_load_as(const char *path, enum act_type act,
                                         const char *quantization, enum model_inputs inputs,
                                         const struct kernels *k, struct cpu_pool *pool)
 {
-    struct err e = {0};
-    struct model *m = NULL;
     struct model_options o = {
         .path = path, .act = act, .quantization = quantization, .inputs = inputs};
-    if (model_open(&m, &o, &e) < 0 || model_load(m, k, pool, &e) < 0) {
-        fail_msg("%s", e.text);
-    }
-    return m;
+    return rig_load_with(&o, k, pool);
 }
 
 static inline struct model *rig_load(const char *path, enum act_type act, const struct kernels *k,

@@ -12,11 +12,13 @@
 
 #include <cmocka.h>
 
+#include "kv/layout.h"
 #include "model/align.h"
 #include "model_rig.h"
 
-#define MAX_SEQS 32
-#define MAX_ROWS 1100
+#define MAX_SEQS     32
+#define MAX_ROWS     1100
+#define MAX_SUBJECTS 12
 
 struct sequences {
     int n, len[MAX_SEQS],
@@ -45,8 +47,8 @@ struct subject {
 };
 
 static struct rig_dir dir;
-static struct subject subjects[8];
-static int n_subjects;           /* four of dense weights, then quantized ones */
+static struct subject subjects[MAX_SUBJECTS];
+static int n_subjects;           /* four of dense weights, then quantized weights or KV */
 static struct sequences sets[2]; /* 32 short ones; lengths around block and partition */
 enum { SHORT, LENGTHS };
 
@@ -106,7 +108,6 @@ static struct runner *runner_open(const struct model *m, const struct sequences 
 {
     struct err e = {0};
     struct runner *r = calloc(1, sizeof *r);
-    const struct model_config *c = model_config(m);
     struct kv_layout layout;
     unsigned seed = h->seed + 1;
     r->m = m;
@@ -128,7 +129,7 @@ static struct runner *runner_open(const struct model *m, const struct sequences 
             r->table[i][j] = INT32_MIN;
         }
     }
-    kv_layout_init(&layout, model_act(m), c->n_layers, c->n_kv_heads, c->head_dim);
+    model_kv_layout(m, &layout);
     struct forward_options fo = {.max_rows = MAX_ROWS,
                                  .max_logits = MAX_ROWS,
                                  .max_seqs = MAX_SEQS,
@@ -500,11 +501,14 @@ static void gemm_swiglu_that_rounds_otherwise(void *out, size_t ldo, const void 
 static void assert_found(const char *what, int (*comparison)(const struct kernels *),
                          void (*mutate)(struct act_kernels *))
 {
-    struct subject all[8];
+    struct subject all[MAX_SUBJECTS];
     int n_all = n_subjects;
     memcpy(all, subjects, sizeof all);
     original = rig_best_kernels();
-    for (int i = 0; i < n_all; i += i == 3 ? 2 : 1) { /* int8 is skipped: int4 takes its inputs */
+    for (int i = 0; i < n_all && i < 9; i++) {
+        if (i == 4) {
+            continue; /* int8: int4 takes its inputs */
+        }
         struct kernels mutant = *original;
         mutant_act = all[i].act;
         mutate(&mutant.act[mutant_act]);
@@ -620,11 +624,16 @@ static int make_subjects(void **state)
         enum act_type act;
         const char *format;
         enum model_inputs inputs;
+        enum kv_format kv;
     } quantized[] = {
-        {0, ACT_BF16, "int8", MODEL_INPUTS_8},
-        {1, ACT_BF16, "int4", MODEL_INPUTS_8},
-        {0, ACT_F32, "fp8", MODEL_INPUTS_8},
-        {1, ACT_BF16, "int4", MODEL_INPUTS_16},
+        {0, ACT_BF16, "int8", MODEL_INPUTS_8, KV_ACT},
+        {1, ACT_BF16, "int4", MODEL_INPUTS_8, KV_ACT},
+        {0, ACT_F32, "fp8", MODEL_INPUTS_8, KV_ACT},
+        {1, ACT_BF16, "int4", MODEL_INPUTS_16, KV_ACT},
+        {0, ACT_BF16, NULL, MODEL_INPUTS_AUTO, KV_F8_E4M3},
+        {1, ACT_BF16, NULL, MODEL_INPUTS_AUTO, KV_I8},
+        {1, ACT_BF16, "int8", MODEL_INPUTS_8, KV_F8_E5M2},
+        {0, ACT_F32, NULL, MODEL_INPUTS_AUTO, KV_I8},
     };
     struct cpu_pool *pool = rig_pool(2);
     for (int i = 0; i < 2; i++) {
@@ -643,11 +652,15 @@ static int make_subjects(void **state)
     }
     for (size_t i = 0; i < sizeof quantized / sizeof quantized[0]; i++) {
         struct subject *s = &subjects[n_subjects++];
-        s->name = quantized[i].format;
-        s->act = quantized[i].act;
         snprintf(s->path, sizeof s->path, "%s/%s", dir.path, shapes[quantized[i].shape].name);
-        s->m = rig_load_as(s->path, s->act, quantized[i].format, quantized[i].inputs,
-                           rig_best_kernels(), pool);
+        const struct model_options o = {.path = s->path,
+                                        .act = quantized[i].act,
+                                        .kv = quantized[i].kv,
+                                        .quantization = quantized[i].format,
+                                        .inputs = quantized[i].inputs};
+        s->act = o.act;
+        s->m = rig_load_with(&o, rig_best_kernels(), pool);
+        s->name = quantized[i].kv != KV_ACT ? model_kv_name(s->m) : quantized[i].format;
     }
     cpu_pool_close(pool);
     static const int lengths[] = {1, 15, 16, 17, 33, 255, 256, 257, 512, 530};

@@ -9,44 +9,7 @@
 #ifndef TERN_KERNELS_LANES_ATTENTION_H
 #define TERN_KERNELS_LANES_ATTENTION_H
 
-#include "kernels/lanes/lanes.h"
-
-LANES_INLINE void lanes_store_k(void *tile, size_t d, size_t slot, v16 x, enum act_type t)
-{
-    if (t == ACT_BF16) {
-        uint16_t tmp[16], *to = (uint16_t *)tile + d * 16 + slot * 2;
-        v16_store_bf16(tmp, x);
-        for (size_t i = 0; i < 8; i++) {
-            memcpy(to + i * 32, tmp + 2 * i, 4);
-        }
-    } else {
-        float tmp[16], *to = (float *)tile + d * 16 + slot * 2;
-        v16_store(tmp, x);
-        for (size_t i = 0; i < 8; i++) {
-            memcpy(to + i * 32, tmp + 2 * i, 8);
-        }
-    }
-}
-
-/* Single elements only: the other half of a pair is another row's, maybe another thread's. */
-LANES_INLINE void lanes_store_v(void *tile, size_t head_dim, size_t d, size_t slot, v16 x,
-                                enum act_type t)
-{
-    const size_t at = 16 * head_dim + slot / 2 * head_dim * 2 + d * 2 + slot % 2;
-    if (t == ACT_BF16) {
-        uint16_t tmp[16], *to = (uint16_t *)tile + at;
-        v16_store_bf16(tmp, x);
-        for (size_t i = 0; i < 16; i++) {
-            to[2 * i] = tmp[i];
-        }
-    } else {
-        float tmp[16], *to = (float *)tile + at;
-        v16_store(tmp, x);
-        for (size_t i = 0; i < 16; i++) {
-            to[2 * i] = tmp[i];
-        }
-    }
-}
+#include "kernels/lanes/kv.h"
 
 LANES_INLINE void lanes_rope_store(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m,
                                    int head0, int head1, enum act_type t)
@@ -65,29 +28,41 @@ LANES_INLINE void lanes_rope_store(const float *qkv, size_t ldqkv, const struct 
                 }
                 continue;
             }
-            char *tile = r->kv_tile[i];
+            uint8_t *tile = r->kv_tile[i];
             if (!tile) {
                 continue;
             }
             tile += (size_t)((h - r->n_heads) % r->n_kv_heads) * r->kv_head_bytes;
-            if (h < r->n_heads + r->n_kv_heads) {
-                for (size_t d = 0; d < hd; d += 16) {
-                    lanes_store_k(tile, d, slot, v16_rotate(v16_load(x + d), v16_load(rope + d)),
-                                  t);
-                }
-            } else {
-                for (size_t d = 0; d < hd; d += 16) {
+            const int is_v = h >= r->n_heads + r->n_kv_heads;
+            float turned[MAX_HEAD_DIM];
+            for (size_t d = 0; d < hd && !is_v; d += 16) {
+                v16_store(turned + d, v16_rotate(v16_load(x + d), v16_load(rope + d)));
+            }
+            if (r->kv != KV_ACT) {
+                lanes_store_codes(tile, is_v ? x : turned, hd, slot, is_v, r->kv);
+                continue;
+            }
+            for (size_t d = 0; d < hd; d += 16) {
+                if (is_v) {
                     lanes_store_v(tile, hd, d, slot, v16_load(x + d), t);
+                } else {
+                    lanes_store_k(tile, d, slot, v16_load(turned + d), t);
                 }
             }
         }
     }
 }
 
-LANES_INLINE void lanes_pair(const void *p, size_t i, v16 *even, v16 *odd, enum act_type t)
+/* A pair of lines of K or V: elements of the activation type, or decoded ones. */
+enum lanes_tile_type { TILE_BF16, TILE_F32, TILE_DECODED };
+
+LANES_INLINE void lanes_pair(const void *p, size_t i, v16 *even, v16 *odd, enum lanes_tile_type t)
 {
-    if (t == ACT_BF16) {
+    if (t == TILE_BF16) {
         v16_pair_bf16((const uint16_t *)p + i, even, odd);
+    } else if (t == TILE_DECODED) {
+        *even = v16_load((const float *)p + i);
+        *odd = v16_load((const float *)p + i + 16);
     } else {
         v16_pair_f32((const float *)p + i, even, odd);
     }
@@ -98,13 +73,29 @@ LANES_INLINE v16 lanes_chain(v16 acc, const float *a, v16 even, v16 odd)
     return v16_fma(v16_set1(a[0]), even, v16_fma(v16_set1(a[1]), odd, acc));
 }
 
-/* Scores of n (<= V16_QUERIES) queries against one block. A missing query repeats query 0. */
-LANES_INLINE void lanes_scores(float *const s[8], const float *const q[8], const void *tile, int hd,
-                               v16 scale, enum act_type t)
+/* The queries of a group, and where a row of theirs is; a missing query repeats the first. */
+struct lanes_group {
+    int first, n;
+    int least, most; /* visible positions */
+};
+
+LANES_INLINE const float *lanes_member(const float *base, size_t ld, const struct lanes_group *g,
+                                       int i)
 {
-    const float *q0 = q[0], *q1 = q[1], *q2 = q[2], *q3 = q[3], *q4 = q[4], *q5 = q[5], *q6 = q[6],
-                *q7 = q[7];
-    v16 c0, c1, c2, c3, c4, c5, c6, c7, even, odd;
+    return base + (size_t)(g->first + (i < g->n ? i : 0)) * ld;
+}
+
+/* Scores of a group against one block; scale of 16 positions. */
+LANES_INLINE void lanes_scores(float *s, const float *q, const struct lanes_group *g,
+                               const void *tile, int hd, v16 scale, enum lanes_tile_type t)
+{
+    const size_t ld = (size_t)hd;
+    const float *q0 = lanes_member(q, ld, g, 0), *q1 = lanes_member(q, ld, g, 1),
+                *q2 = lanes_member(q, ld, g, 2), *q3 = lanes_member(q, ld, g, 3),
+                *q4 = lanes_member(q, ld, g, 4), *q5 = lanes_member(q, ld, g, 5),
+                *q6 = lanes_member(q, ld, g, 6), *q7 = lanes_member(q, ld, g, 7);
+    v16 c[8], even, odd;
+    v16 c0, c1, c2, c3, c4, c5, c6, c7;
     c0 = c1 = c2 = c3 = c4 = c5 = c6 = c7 = v16_zero();
     for (int d = 0; d < hd; d += 2) {
         lanes_pair(tile, (size_t)d * 16, &even, &odd, t);
@@ -119,21 +110,16 @@ LANES_INLINE void lanes_scores(float *const s[8], const float *const q[8], const
             c7 = lanes_chain(c7, q7 + d, even, odd);
         }
     }
-    v16_store(s[0], v16_mul(c0, scale));
-    v16_store(s[1], v16_mul(c1, scale));
-    v16_store(s[2], v16_mul(c2, scale));
-    v16_store(s[3], v16_mul(c3, scale));
-    if (V16_QUERIES > 4) {
-        v16_store(s[4], v16_mul(c4, scale));
-        v16_store(s[5], v16_mul(c5, scale));
-        v16_store(s[6], v16_mul(c6, scale));
-        v16_store(s[7], v16_mul(c7, scale));
+    c[0] = c0, c[1] = c1, c[2] = c2, c[3] = c3, c[4] = c4, c[5] = c5, c[6] = c6, c[7] = c7;
+    for (int i = 0; i < g->n; i++) {
+        v16_store(s + (size_t)(g->first + i) * ATTN_PARTITION, v16_mul(c[i], scale));
     }
 }
 
-/* Scores of n visible positions -> probabilities rounded to the activation type, in place; *m and
- * *l. Lanes of the last block beyond n become 0. */
-LANES_INLINE void lanes_softmax(float *s, int n, float *m, float *l, enum act_type t)
+/* Scores of n visible positions -> weights of V rounded to the activation type, in place; *m and
+ * *l. vscale: [n] scales of V, or NULL. Lanes of the last block beyond n become 0. */
+LANES_INLINE void lanes_softmax(float *s, int n, const float *vscale, float *m, float *l,
+                                enum act_type t)
 {
     v16 top = v16_set1(-INFINITY), sum = v16_zero();
     for (int j = 0; j < n; j += 16) {
@@ -145,22 +131,46 @@ LANES_INLINE void lanes_softmax(float *s, int n, float *m, float *l, enum act_ty
         v16 p = lanes_exp(v16_sub(v16_load(s + j), top));
         p = v16_keep_n(p, lanes_count(j, n), v16_zero());
         sum = v16_add(sum, p);
+        if (vscale != NULL) {
+            p = v16_keep_n(v16_mul(p, v16_load(vscale + j)), lanes_count(j, n), v16_zero());
+        }
         v16_store(s + j, t == ACT_BF16 ? v16_round_bf16(p) : p);
     }
     *l = v16_fold_add(sum);
 }
 
-/* Dimensions d .. d + 15 of the weighted sum, whole pairs of positions 0 .. n_pairs - 1, for a
- * group of queries. */
-LANES_INLINE void lanes_weigh(float *const acc[8], const float *const p[8],
-                              const void *const *tiles, int hd, int d, int n_pairs, enum act_type t)
+/* Where lines of V are: pair j of positions, dimensions from d on. */
+struct lanes_v {
+    const void *const *tiles; /* KV_ACT */
+    const float *decoded;     /* one group of 16 dimensions: [pair][even, odd][16] */
+    int hd, d;
+};
+
+LANES_INLINE void lanes_v_pair(const struct lanes_v *v, int j, v16 *even, v16 *odd,
+                               enum lanes_tile_type t)
 {
-    const float *p0 = p[0], *p1 = p[1], *p2 = p[2], *p3 = p[3], *p4 = p[4], *p5 = p[5], *p6 = p[6],
-                *p7 = p[7];
-    v16 c0, c1, c2, c3, c4, c5, c6, c7, even, odd;
+    if (t == TILE_DECODED) {
+        lanes_pair(v->decoded, (size_t)j * 32, even, odd, t);
+    } else {
+        lanes_pair(v->tiles[j / 8], (size_t)(16 * v->hd + j % 8 * v->hd * 2 + v->d * 2), even, odd,
+                   t);
+    }
+}
+
+/* Dimensions v->d .. + 15 of the weighted sum over pairs 0 .. n_pairs - 1, for a group. */
+LANES_INLINE void lanes_weigh(float *acc, const float *p, const struct lanes_group *g,
+                              const struct lanes_v *v, int n_pairs, enum lanes_tile_type t)
+{
+    const size_t ld = ATTN_PARTITION;
+    const float *p0 = lanes_member(p, ld, g, 0), *p1 = lanes_member(p, ld, g, 1),
+                *p2 = lanes_member(p, ld, g, 2), *p3 = lanes_member(p, ld, g, 3),
+                *p4 = lanes_member(p, ld, g, 4), *p5 = lanes_member(p, ld, g, 5),
+                *p6 = lanes_member(p, ld, g, 6), *p7 = lanes_member(p, ld, g, 7);
+    v16 c[8], even, odd;
+    v16 c0, c1, c2, c3, c4, c5, c6, c7;
     c0 = c1 = c2 = c3 = c4 = c5 = c6 = c7 = v16_zero();
     for (int j = 0; j < n_pairs; j++) {
-        lanes_pair(tiles[j / 8], (size_t)(16 * hd + j % 8 * hd * 2 + d * 2), &even, &odd, t);
+        lanes_v_pair(v, j, &even, &odd, t);
         c0 = lanes_chain(c0, p0 + 2 * j, even, odd);
         c1 = lanes_chain(c1, p1 + 2 * j, even, odd);
         c2 = lanes_chain(c2, p2 + 2 * j, even, odd);
@@ -172,88 +182,124 @@ LANES_INLINE void lanes_weigh(float *const acc[8], const float *const p[8],
             c7 = lanes_chain(c7, p7 + 2 * j, even, odd);
         }
     }
-    v16_store(acc[0] + d, c0);
-    v16_store(acc[1] + d, c1);
-    v16_store(acc[2] + d, c2);
-    v16_store(acc[3] + d, c3);
-    if (V16_QUERIES > 4) {
-        v16_store(acc[4] + d, c4);
-        v16_store(acc[5] + d, c5);
-        v16_store(acc[6] + d, c6);
-        v16_store(acc[7] + d, c7);
+    c[0] = c0, c[1] = c1, c[2] = c2, c[3] = c3, c[4] = c4, c[5] = c5, c[6] = c6, c[7] = c7;
+    for (int i = 0; i < g->n; i++) {
+        v16_store(acc + (size_t)(g->first + i) * (size_t)v->hd + v->d, c[i]);
     }
 }
 
-/* What query sees after the shared pairs, and the final + 0. */
-LANES_INLINE void lanes_weigh_rest(float *acc, const float *p, const void *const *tiles, int hd,
-                                   int from_pair, int n, enum act_type t)
+/* What one query sees after the shared pairs, and the final + 0. */
+LANES_INLINE void lanes_weigh_rest(float *acc, const float *p, const struct lanes_v *v,
+                                   int from_pair, int n, enum lanes_tile_type t)
 {
-    for (int d = 0; d < hd; d += 16) {
-        v16 c = v16_load(acc + d), even, odd;
-        for (int j = from_pair; 2 * j < n; j++) {
-            lanes_pair(tiles[j / 8], (size_t)(16 * hd + j % 8 * hd * 2 + d * 2), &even, &odd, t);
-            if (2 * j + 1 == n) {
-                odd = v16_zero();
-            }
-            c = lanes_chain(c, p + 2 * j, even, odd);
+    v16 c = v16_load(acc + v->d), even, odd;
+    for (int j = from_pair; 2 * j < n; j++) {
+        lanes_v_pair(v, j, &even, &odd, t);
+        if (2 * j + 1 == n) {
+            odd = v16_zero();
         }
-        v16_store(acc + d, v16_add(c, v16_zero()));
+        c = lanes_chain(c, p + 2 * j, even, odd);
+    }
+    v16_store(acc + v->d, v16_add(c, v16_zero()));
+}
+
+LANES_INLINE struct lanes_group lanes_group_of(const struct attn_part *part, int first)
+{
+    const int left = part->n_q - first;
+    struct lanes_group g = {first, left < V16_QUERIES ? left : V16_QUERIES, part->visible[first],
+                            part->visible[first]};
+    for (int i = 1; i < g.n; i++) {
+        const int v = part->visible[first + i];
+        g.least = v < g.least ? v : g.least;
+        g.most = v > g.most ? v : g.most;
+    }
+    return g;
+}
+
+/* Parts of the scratch. */
+struct lanes_attn {
+    float *s;                /* [ATTN_MAX_Q][ATTN_PARTITION] scores, then weights */
+    float *wide;             /* [ATTN_MAX_Q][head_dim] */
+    float *decoded, *vscale; /* a tile of K, 16 dimensions of V; [ATTN_PARTITION] */
+};
+
+/* All scores, tile by tile, so that a tile is decoded once. */
+LANES_INLINE void lanes_all_scores(const struct attn_part *part, const struct lanes_attn *a,
+                                   const float *q, int most, enum lanes_tile_type t)
+{
+    const int hd = part->head_dim;
+    for (int b = 0; b * 16 < most; b++) {
+        const void *tile = part->tiles[b];
+        v16 scale = v16_set1(part->scale);
+        if (t == TILE_DECODED) {
+            scale = v16_mul(lanes_kv_scales(tile, (size_t)hd, 0), scale);
+            v16_store(a->vscale + b * 16, lanes_kv_scales(tile, (size_t)hd, 1));
+            lanes_decode_codes(a->decoded, tile, (size_t)hd / 4, 64, part->kv);
+            tile = a->decoded;
+        }
+        for (int i = 0; i < part->n_q; i += V16_QUERIES) {
+            const struct lanes_group g = lanes_group_of(part, i);
+            if (b * 16 < g.most) {
+                lanes_scores(a->s + b * 16, q, &g, tile, hd, scale, t);
+            }
+        }
     }
 }
 
-/* Smallest and largest of the visible counts of queries i .. i + n - 1. */
-LANES_INLINE void lanes_visible(const struct attn_part *part, int i, int n, int *least, int *most)
+LANES_INLINE void lanes_all_sums(const struct attn_part *part, const struct lanes_attn *a, int most,
+                                 enum lanes_tile_type t)
 {
-    *least = *most = part->visible[i];
-    for (int g = 1; g < n; g++) {
-        const int v = part->visible[i + g];
-        *least = v < *least ? v : *least;
-        *most = v > *most ? v : *most;
+    struct lanes_v v = {part->tiles, a->decoded, part->head_dim, 0};
+    const size_t hd = (size_t)v.hd;
+    for (; v.d < v.hd; v.d += 16) {
+        for (size_t b = 0; t == TILE_DECODED && b * 16 < (size_t)most; b++) {
+            lanes_decode_codes(a->decoded + b * 256,
+                               (const uint8_t *)part->tiles[b] + 16 * hd + (size_t)v.d * 16, 4, 64,
+                               part->kv);
+        }
+        for (int i = 0; i < part->n_q; i += V16_QUERIES) {
+            const struct lanes_group g = lanes_group_of(part, i);
+            lanes_weigh(part->acc, a->s, &g, &v, g.least / 2, t);
+            for (int j = i; j < i + g.n; j++) {
+                lanes_weigh_rest(part->acc + (size_t)j * hd, a->s + (size_t)j * ATTN_PARTITION, &v,
+                                 g.least / 2, part->visible[j], t);
+            }
+        }
     }
+}
+
+LANES_INLINE void lanes_attn_part_of(const struct attn_part *part, enum act_type t,
+                                     enum lanes_tile_type tile)
+{
+    const int hd = part->head_dim, n = part->n_q * hd;
+    struct lanes_attn a = {.s = part->scratch};
+    a.wide = a.s + ATTN_MAX_Q * ATTN_PARTITION;
+    a.decoded = a.wide + ATTN_MAX_Q * MAX_HEAD_DIM;
+    a.vscale = a.decoded + ATTN_PARTITION * MAX_HEAD_DIM;
+    const float *q = t == ACT_F32 ? part->q : a.wide;
+    for (int i = 0; t == ACT_BF16 && i < n; i += 16) {
+        v16_store(a.wide + i, v16_load_bf16((const uint16_t *)part->q + i));
+    }
+    int most = 0;
+    for (int i = 0; i < part->n_q; i++) {
+        most = part->visible[i] > most ? part->visible[i] : most;
+    }
+    lanes_all_scores(part, &a, q, most, tile);
+    for (int i = 0; i < part->n_q; i++) {
+        lanes_softmax(a.s + (size_t)i * ATTN_PARTITION, part->visible[i],
+                      tile == TILE_DECODED ? a.vscale : NULL, &part->m[i], &part->l[i], t);
+    }
+    lanes_all_sums(part, &a, most, tile);
 }
 
 LANES_INLINE void lanes_attn_part(const struct attn_part *part, enum act_type t)
 {
-    const int hd = part->head_dim;
-    float *const scores = part->scratch, *const wide = scores + ATTN_MAX_Q * ATTN_PARTITION;
-    const v16 scale = v16_set1(part->scale);
-    for (int i = 0; i < part->n_q; i += V16_QUERIES) {
-        const int n = part->n_q - i < V16_QUERIES ? part->n_q - i : V16_QUERIES;
-        const float *q[8];
-        float *s[8], *acc[8];
-        int least, most;
-        lanes_visible(part, i, n, &least, &most);
-        for (int g = 0; g < 8; g++) {
-            const size_t at = (size_t)(i + (g < n ? g : 0));
-            const void *row = (const char *)part->q + at * (size_t)hd * act_size(t);
-            s[g] = scores + (at - (size_t)i) * ATTN_PARTITION;
-            acc[g] = part->acc + at * (size_t)hd;
-            q[g] = t == ACT_F32 ? row : wide + (at - (size_t)i) * MAX_HEAD_DIM;
-            if (t == ACT_BF16 && g < n) {
-                for (int d = 0; d < hd; d += 16) {
-                    v16_store(wide + (size_t)g * MAX_HEAD_DIM + d,
-                              v16_load_bf16((const uint16_t *)row + d));
-                }
-            }
-        }
-        for (int b = 0; b * 16 < most; b++) {
-            lanes_scores(s, q, part->tiles[b], hd, scale, t);
-            for (int g = 0; g < 8; g++) {
-                s[g] += 16;
-            }
-        }
-        for (int g = 0; g < 8; g++) {
-            s[g] = scores + (g < n ? g : 0) * ATTN_PARTITION;
-        }
-        for (int g = 0; g < n; g++) {
-            lanes_softmax(s[g], part->visible[i + g], &part->m[i + g], &part->l[i + g], t);
-        }
-        for (int d = 0; d < hd; d += 16) {
-            lanes_weigh(acc, (const float *const *)s, part->tiles, hd, d, least / 2, t);
-        }
-        for (int g = 0; g < n; g++) {
-            lanes_weigh_rest(acc[g], s[g], part->tiles, hd, least / 2, part->visible[i + g], t);
-        }
+    if (part->kv != KV_ACT) {
+        lanes_attn_part_of(part, t, TILE_DECODED);
+    } else if (t == ACT_BF16) {
+        lanes_attn_part_of(part, t, TILE_BF16);
+    } else {
+        lanes_attn_part_of(part, t, TILE_F32);
     }
 }
 

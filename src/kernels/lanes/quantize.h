@@ -4,25 +4,11 @@
 #ifndef TERN_KERNELS_LANES_QUANTIZE_H
 #define TERN_KERNELS_LANES_QUANTIZE_H
 
-#include "kernels/lanes/lanes.h"
+#include "kernels/lanes/f8.h"
 
 LANES_INLINE size_t lanes_row_part(size_t n)
 {
     return (n + 63) / 64 * 64;
-}
-
-/* x rounded to fp8, at most +-max: adding and subtracting 2^(e + 23 - bits) rounds to a multiple of
- * 2^(e - bits), where e is x's exponent but not below the smallest normal one. */
-LANES_INLINE v16 lanes_round_f8(v16 x, enum input_format f)
-{
-    const int bits = f == INPUT_E4M3 ? 3 : 2, low = f == INPUT_E4M3 ? -6 : -14;
-    const n16 sign = n16_and(v16_bits(x), n16_set1((int32_t)0x80000000u));
-    const n16 size = n16_and(v16_bits(x), n16_set1(0x7fffffff));
-    n16 e = n16_max(n16_and(size, n16_set1(0x7f800000)), n16_set1((low + 127) << 23));
-    const v16 magic = v16_of_bits(n16_add(e, n16_set1((23 - bits) << 23)));
-    v16 y = v16_sub(v16_add(v16_of_bits(size), magic), magic);
-    y = v16_clamp(y, 0.0f, f == INPUT_E4M3 ? 448.0f : 57344.0f);
-    return v16_of_bits(n16_or(v16_bits(y), sign));
 }
 
 LANES_INLINE float lanes_group_scale(float high, enum input_format f, int is_part)
@@ -66,7 +52,7 @@ LANES_INLINE void lanes_quantize_group(uint8_t *codes, float *scale, int32_t *su
             n16_store_codes(codes + j,
                             code); /* beyond a row's last column: zeros, in its padding */
         } else {
-            lanes_store(codes, (size_t)j, lanes_round_f8(v, f), count, ACT_BF16);
+            lanes_store(codes, (size_t)j, lanes_round_f8(v, f == INPUT_E4M3), count, ACT_BF16);
         }
     }
     *sum = n16_fold_add(added);

@@ -3,38 +3,136 @@
 #include "kernels/ref/math.h"
 #include "kernels/ref/ref.h"
 
+/* ---- KV tiles of 8 bits ---- */
+
+static int mantissa_bits(enum kv_format f)
+{
+    return f == KV_F8_E4M3 ? 3 : 2;
+}
+
+static int low_exponent(enum kv_format f)
+{
+    return f == KV_F8_E4M3 ? -6 : -14;
+}
+
+static size_t code_at(size_t i, size_t j) /* at(i, j) of kernels.h */
+{
+    return j / 4 * 64 + i / 4 * 16 + j % 4 / 2 * 8 + i % 4 * 2 + j % 2;
+}
+
+static size_t k_at(size_t p, size_t d)
+{
+    return code_at(p, d);
+}
+
+static size_t v_at(size_t p, size_t d, size_t hd)
+{
+    return 16 * hd + d / 16 * 256 + code_at(d % 16, p);
+}
+
+static float code_value(uint8_t c, enum kv_format f)
+{
+    if (f == KV_I8) {
+        return c & 0x80 ? -(float)(c & 0x7f) : (float)c;
+    }
+    return ref_f8_value(c, mantissa_bits(f), low_exponent(f));
+}
+
+static uint8_t code_of(float x, float scale, enum kv_format f)
+{
+    const uint8_t sign = (uint8_t)(ref_bits(x) >> 24 & 0x80);
+    float v = fabsf(ref_div(x, scale));
+    if (f == KV_I8) {
+        v = rintf(v);
+        return (uint8_t)(sign | (int)(v > 127.0f ? 127.0f : v));
+    }
+    const int bits = mantissa_bits(f), low = low_exponent(f);
+    v = ref_round_f8(v, f == KV_F8_E4M3 ? INPUT_E4M3 : INPUT_E5M2);
+    if (v < ref_from_bits((uint32_t)(low + 127) << 23)) {
+        return (uint8_t)(sign | (int)(v * ref_from_bits((uint32_t)(bits - low + 127) << 23)));
+    }
+    return (uint8_t)(sign | ((ref_bits(v) >> (23 - bits)) - ((uint32_t)(low + 126) << bits)));
+}
+
+/* The head's vector x to position p of a tile. */
+static void store_codes(uint8_t *tile, const float *x, size_t hd, size_t p, int is_v,
+                        enum kv_format f)
+{
+    const float limit = f == KV_I8 ? 127.0f : f == KV_F8_E4M3 ? 448.0f : 57344.0f;
+    uint32_t most = 0;
+    for (size_t d = 0; d < hd; d++) {
+        const uint32_t size = ref_bits(x[d]) & 0x7fffffffu;
+        most = size > most ? size : most;
+    }
+    const int finite = most < 0x7f800000u;
+    const float share = ref_div(ref_from_bits(most), limit);
+    const uint16_t s = finite ? f32_to_bf16(share > 1e-12f ? share : 1e-12f) : 0x7fc0;
+    for (size_t d = 0; d < hd; d++) {
+        tile[is_v ? v_at(p, d, hd) : k_at(p, d)] = finite ? code_of(x[d], bf16_to_f32(s), f) : 0;
+    }
+    memcpy(tile + 32 * hd + (is_v ? 32 : 0) + 2 * p, &s, 2);
+}
+
+static float scale_at(const void *tile, size_t hd, size_t p, int is_v)
+{
+    uint16_t s;
+    memcpy(&s, (const uint8_t *)tile + 32 * hd + (is_v ? 32 : 0) + 2 * p, 2);
+    return bf16_to_f32(s);
+}
+
+/* ---- any tile ---- */
+
+static float k_value(const void *tile, size_t p, size_t d, enum kv_format f, enum act_type t)
+{
+    return f == KV_ACT ? ref_load(tile, d / 2 * 32 + p * 2 + d % 2, t)
+                       : code_value(((const uint8_t *)tile)[k_at(p, d)], f);
+}
+
+static float v_value(const void *tile, size_t p, size_t d, size_t hd, enum kv_format f,
+                     enum act_type t)
+{
+    return f == KV_ACT ? ref_load(tile, 16 * hd + p / 2 * hd * 2 + d * 2 + p % 2, t)
+                       : code_value(((const uint8_t *)tile)[v_at(p, d, hd)], f);
+}
+
+static void store_kv(void *tile, const float *x, size_t hd, size_t p, int is_v, enum kv_format f,
+                     enum act_type t)
+{
+    if (f != KV_ACT) {
+        store_codes(tile, x, hd, p, is_v, f);
+        return;
+    }
+    for (size_t d = 0; d < hd; d++) {
+        const size_t at =
+            is_v ? 16 * hd + p / 2 * hd * 2 + d * 2 + p % 2 : d / 2 * 32 + p * 2 + d % 2;
+        ref_store(tile, at, x[d], t);
+    }
+}
+
 static void rope_store(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0,
                        int head1, enum act_type t)
 {
     size_t hd = (size_t)r->head_dim;
     int first_v = r->n_heads + r->n_kv_heads;
     for (int i = 0; i < m; i++) {
-        size_t p = (size_t)r->slot[i];
         const float *rope = r->rope + (size_t)i * hd;
         for (int h = head0; h < head1; h++) {
             const float *x = qkv + (size_t)i * ldqkv + (size_t)(h - head0) * hd;
-            void *q = ref_at(r->q, (size_t)i * r->ldq + (size_t)h * hd, t);
-            char *tile = r->kv_tile[i];
-            if (h >= r->n_heads) {
-                if (!tile) {
-                    continue;
-                }
-                tile += (size_t)((h - r->n_heads) % r->n_kv_heads) * r->kv_head_bytes;
-            }
-            for (size_t d = 0; d < hd; d += 2) {
-                if (h >= first_v) {
-                    size_t v = 16 * hd + p / 2 * hd * 2 + d * 2 + p % 2;
-                    ref_store(tile, v, x[d], t);
-                    ref_store(tile, v + 2, x[d + 1], t);
-                    continue;
-                }
+            float turned[MAX_HEAD_DIM];
+            for (size_t d = 0; d < hd && h < first_v; d += 2) {
                 float c = rope[d], s = rope[d + 1], even = x[d], odd = x[d + 1];
-                float even2 = ref_fma(even, c, -ref_mul(odd, s));
-                float odd2 = ref_fma(odd, c, ref_mul(even, s));
-                void *to = h < r->n_heads ? q : tile;
-                size_t at = h < r->n_heads ? d : d / 2 * 32 + p * 2;
-                ref_store(to, at, even2, t);
-                ref_store(to, at + 1, odd2, t);
+                turned[d] = ref_fma(even, c, -ref_mul(odd, s));
+                turned[d + 1] = ref_fma(odd, c, ref_mul(even, s));
+            }
+            if (h < r->n_heads) {
+                void *q = ref_at(r->q, (size_t)i * r->ldq + (size_t)h * hd, t);
+                for (size_t d = 0; d < hd; d++) {
+                    ref_store(q, d, turned[d], t);
+                }
+            } else if (r->kv_tile[i]) {
+                store_kv((char *)r->kv_tile[i] +
+                             (size_t)((h - r->n_heads) % r->n_kv_heads) * r->kv_head_bytes,
+                         h < first_v ? turned : x, hd, (size_t)r->slot[i], h >= first_v, r->kv, t);
             }
         }
     }
@@ -44,13 +142,14 @@ static void rope_store(const float *qkv, size_t ldqkv, const struct qkv_rows *r,
 static float score(const struct attn_part *p, size_t q, int j, enum act_type t)
 {
     const void *tile = p->tiles[j / 16];
+    const size_t at = (size_t)j % 16, hd = (size_t)p->head_dim;
     float s = 0.0f;
-    for (size_t d = 0; d < (size_t)p->head_dim; d += 2) {
-        size_t at = d / 2 * 32 + (size_t)(j % 16) * 2;
-        float odd = ref_fma(ref_load(p->q, q + d + 1, t), ref_load(tile, at + 1, t), s);
-        s = ref_fma(ref_load(p->q, q + d, t), ref_load(tile, at, t), odd);
+    for (size_t d = 0; d < hd; d += 2) {
+        float odd = ref_fma(ref_load(p->q, q + d + 1, t), k_value(tile, at, d + 1, p->kv, t), s);
+        s = ref_fma(ref_load(p->q, q + d, t), k_value(tile, at, d, p->kv, t), odd);
     }
-    return ref_mul(s, p->scale);
+    return p->kv == KV_ACT ? ref_mul(s, p->scale)
+                           : ref_mul(s, ref_mul(scale_at(tile, hd, at, 0), p->scale));
 }
 
 static float round_to(float x, enum act_type t)
@@ -72,6 +171,9 @@ static void attn_part(const struct attn_part *p, enum act_type t)
         for (int j = 0; j < n; j++) {
             s[j] = kernel_exp(ref_sub(s[j], m));
             lane[j % 16] = ref_add(lane[j % 16], s[j]);
+            if (p->kv != KV_ACT) {
+                s[j] = ref_mul(s[j], scale_at(p->tiles[j / 16], hd, (size_t)j % 16, 1));
+            }
         }
         s[n] = 0.0f;
         for (int half = 8; half; half /= 2) {
@@ -84,10 +186,11 @@ static void attn_part(const struct attn_part *p, enum act_type t)
         for (size_t d = 0; d < hd; d++) {
             float acc = 0.0f;
             for (int j = 0; j < n; j += 2) {
-                size_t at = 16 * hd + (size_t)(j % 16) / 2 * hd * 2 + d * 2;
-                float odd = j + 1 < n ? ref_load(p->tiles[j / 16], at + 1, t) : 0.0f;
+                const void *tile = p->tiles[j / 16];
+                const size_t at = (size_t)j % 16;
+                float odd = j + 1 < n ? v_value(tile, at + 1, d, hd, p->kv, t) : 0.0f;
                 acc = ref_fma(round_to(s[j + 1], t), odd, acc);
-                acc = ref_fma(round_to(s[j], t), ref_load(p->tiles[j / 16], at, t), acc);
+                acc = ref_fma(round_to(s[j], t), v_value(tile, at, d, hd, p->kv, t), acc);
             }
             p->acc[(size_t)i * hd + d] = ref_add(acc, 0.0f);
         }

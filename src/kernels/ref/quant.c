@@ -8,7 +8,7 @@ static int place_of(int k) /* p(k) of kernels.h */
     return k % 4 * 2 + k % 8 / 4;
 }
 
-static float f8_value(int c, int bits, int low)
+float ref_f8_value(int c, int bits, int low)
 {
     int e = (c & 0x7f) >> bits, m = c & ((1 << bits) - 1);
     float v = e == 0 ? (float)m * ref_from_bits((uint32_t)(low - bits + 127) << 23)
@@ -64,8 +64,8 @@ static float value_of(const struct weight *w, const struct tile *t, int r, int k
     }
     const int c = t->codes[(size_t)k / 8 * 128 + (size_t)(p / 4 * 64 + r * 4 + p % 4)];
     return w->format == WEIGHT_I8        ? (float)(c - (w->has_zero ? zero : 128))
-           : w->format == WEIGHT_F8_E4M3 ? f8_value(c, 3, -6)
-                                         : f8_value(c, 2, -14);
+           : w->format == WEIGHT_F8_E4M3 ? ref_f8_value(c, 3, -6)
+                                         : ref_f8_value(c, 2, -14);
 }
 
 static float float_at(const struct weight *w, const uint8_t *t, size_t at)
@@ -180,7 +180,7 @@ float ref_quant_element(const struct weight *w, int row, int k)
     return w->has_offset ? ref_fma(v, scale, offset) : ref_mul(v, scale);
 }
 
-static float round_f8(float x, enum input_format f)
+float ref_round_f8(float x, enum input_format f)
 {
     const int bits = f == INPUT_E4M3 ? 3 : 2, low = f == INPUT_E4M3 ? -6 : -14;
     const float max = f == INPUT_E4M3 ? 448.0f : 57344.0f, size = fabsf(x);
@@ -217,7 +217,7 @@ static void quantize_group(uint8_t *out, const void *x, size_t at, enum act_type
             out[i / 8 * 8 + place_of(i)] = (uint8_t)code;
             sum += code;
         } else {
-            const uint16_t h = f32_to_bf16(round_f8(v, f));
+            const uint16_t h = f32_to_bf16(ref_round_f8(v, f));
             memcpy(out + 2 * (size_t)i, &h, 2);
         }
     }

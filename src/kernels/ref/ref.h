@@ -60,6 +60,10 @@ void ref_quant_tile_row(float out[16], const void *a, enum act_type t, const str
 float ref_quant_code(const struct weight *w, int row, int k, float *scale, float *offset);
 float ref_fold16(float lane[16]); /* 8, 4, 2, 1: the lanes are spoilt */
 float ref_quant_element(const struct weight *w, int row, int k);
+/* The number of an fp8 code with `bits` bits of mantissa and smallest normal exponent `low` (no NaN,
+ * no infinity), and x rounded to such a number. */
+float ref_f8_value(int c, int bits, int low);
+float ref_round_f8(float x, enum input_format f);
 int ref_argmax(const float *x, int n);
 void ref_logsumexp(const float *x, int n, float *max, double *sum);
 

@@ -36,9 +36,9 @@ static inline __m512bh pair(const uint16_t *p)
     const uint16_t *const a##g = vectors[g];
 
 /* Scores of 8 queries against blocks 0 .. n_blocks - 1; vectors[g] are queries, out[g] rows of
- * ATTN_PARTITION. */
+ * ATTN_PARTITION; scale: one of each position. */
 static void scores(float *const out[GROUP], const uint16_t *const vectors[GROUP],
-                   const void *const *tiles, int n_blocks, int hd, v16 scale)
+                   const void *const *tiles, int n_blocks, int hd, const float *scale)
 {
     for (int b = 0; b < n_blocks; b += 2) {
         const int two = b + 1 < n_blocks;
@@ -63,9 +63,10 @@ static void scores(float *const out[GROUP], const uint16_t *const vectors[GROUP]
         }
         /* without a second block y repeats x: the same values, to the same place */
         const int at = b * 16, at_y = at + 16 * two;
+        const v16 scale_x = v16_load(scale + at), scale_y = v16_load(scale + at_y);
 #define STORE(g, xg, yg)                                                                           \
-    _mm512_store_ps(out[g] + at, _mm512_mul_ps(xg, scale));                                        \
-    _mm512_store_ps(out[g] + at_y, _mm512_mul_ps(yg, scale));
+    _mm512_store_ps(out[g] + at, _mm512_mul_ps(xg, scale_x));                                      \
+    _mm512_store_ps(out[g] + at_y, _mm512_mul_ps(yg, scale_y));
         EACH(STORE)
 #undef STORE
     }
@@ -137,7 +138,7 @@ static void weigh_rest(float *acc, const uint16_t *p, const void *const *tiles, 
 }
 
 /* lanes_softmax with the conversion instruction; `rounded` gets bf16. */
-static void softmax(float *s, uint16_t *rounded, int n, float *m, float *l)
+static void softmax(float *s, uint16_t *rounded, int n, const float *vscale, float *m, float *l)
 {
     v16 top = v16_set1(-INFINITY), sum = v16_zero();
     for (int j = 0; j < n; j += 16) {
@@ -149,23 +150,109 @@ static void softmax(float *s, uint16_t *rounded, int n, float *m, float *l)
         v16 p = lanes_exp(v16_sub(v16_load(s + j), top));
         p = v16_keep_n(p, lanes_count(j, n), v16_zero());
         sum = v16_add(sum, p);
+        if (vscale != NULL) {
+            p = v16_keep_n(v16_mul(p, v16_load(vscale + j)), lanes_count(j, n), v16_zero());
+        }
         _mm256_store_si256((__m256i *)(void *)(rounded + j), (__m256i)_mm512_cvtneps_pbh(p));
     }
     *l = v16_fold_add(sum);
+}
+
+/* ---- tiles of 8 bits ---- */
+
+/* bf16 of the codes without their sign, lower and upper bytes: bytes 0..127 of two tables that
+ * VPERMI2B looks up by the low seven bits of a code. */
+struct code_tables {
+    __m512i low0, low1, high0, high1;
+};
+
+static inline __attribute__((always_inline)) struct code_tables code_tables_of(enum kv_format f)
+{
+    _Alignas(64) uint8_t low[128], high[128];
+    for (int c = 0; c < 128; c += 16) {
+        const n16 code = n16_add(
+            n16_set1(c), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+        const v16 v = f == KV_I8        ? lanes_code_value(code, KV_I8)
+                      : f == KV_F8_E4M3 ? lanes_code_value(code, KV_F8_E4M3)
+                                        : lanes_code_value(code, KV_F8_E5M2);
+        const n16 u = v16_bits(v);
+        _mm_store_si128((__m128i *)(void *)(low + c), _mm512_cvtepi32_epi8(n16_shr(u, 16)));
+        _mm_store_si128((__m128i *)(void *)(high + c), _mm512_cvtepi32_epi8(n16_shr(u, 24)));
+    }
+    return (struct code_tables){_mm512_load_si512(low), _mm512_load_si512(low + 64),
+                                _mm512_load_si512(high), _mm512_load_si512(high + 64)};
+}
+
+/* A line of codes as two lines of pairs. */
+static inline __attribute__((always_inline)) void
+code_lines(const uint8_t *p, const struct code_tables *t, __m512i *first, __m512i *second)
+{
+    const __m512i x = _mm512_load_si512(p), sign = _mm512_set1_epi8((char)0x80);
+    const __m512i low = _mm512_permutex2var_epi8(t->low0, x, t->low1);
+    __m512i high = _mm512_permutex2var_epi8(t->high0, x, t->high1);
+    high = _mm512_ternarylogic_epi32(high, x, sign, 0xf8); /* high | (x & sign) */
+    *first = _mm512_unpacklo_epi8(low, high);
+    *second = _mm512_unpackhi_epi8(low, high);
+}
+
+/* Writes 8-bit tiles as 16-bit ones, one after the other from `out` on, and their scales. */
+static void expand(uint16_t *out, float *kscale, float *vscale, const struct attn_part *part,
+                   int n_blocks)
+{
+    const size_t hd = (size_t)part->head_dim;
+    const struct code_tables t = code_tables_of(part->kv);
+    const v16 scale = v16_set1(part->scale);
+    for (int b = 0; b < n_blocks; b++, out += 32 * hd) {
+        const uint8_t *tile = part->tiles[b];
+        __m512i first, second;
+        for (size_t d = 0; d < hd; d += 4) {
+            code_lines(tile + d * 16, &t, &first, &second);
+            _mm512_store_si512(out + d * 16, first);
+            _mm512_store_si512(out + d * 16 + 32, second);
+        }
+        for (size_t d = 0; d < hd; d += 16) {
+            for (size_t p = 0; p < 16; p += 4) {
+                uint16_t *to = out + 16 * hd + p * hd + d * 2;
+                code_lines(tile + 16 * hd + d * 16 + p * 16, &t, &first, &second);
+                _mm512_store_si512(to, first);
+                _mm512_store_si512(to + 2 * hd, second);
+            }
+        }
+        v16_store(kscale + b * 16, v16_mul(lanes_kv_scales(tile, hd, 0), scale));
+        v16_store(vscale + b * 16, lanes_kv_scales(tile, hd, 1));
+    }
 }
 
 void avx512bf16_attn_part(const struct attn_part *part)
 {
     const int hd = part->head_dim;
     float *const score = part->scratch;
-    uint16_t *const rounded = (uint16_t *)(void *)(part->scratch + GROUP * ATTN_PARTITION);
-    const v16 scale = v16_set1(part->scale);
+    uint16_t *const rounded = (uint16_t *)(void *)(score + GROUP * ATTN_PARTITION);
+    float *const wide = score + ATTN_MAX_Q * (ATTN_PARTITION + MAX_HEAD_DIM);
+    float *const kscale = score + 2 * GROUP * ATTN_PARTITION, *const vscale =
+                                                                  kscale + ATTN_PARTITION;
+    const void *expanded[ATTN_PARTITION / KV_BLOCK_TOKENS], *const *tiles = part->tiles;
+    int n_blocks = 0;
+    for (int i = 0; i < part->n_q; i++) {
+        const int n = (part->visible[i] + 15) / 16;
+        n_blocks = n > n_blocks ? n : n_blocks;
+    }
+    for (int b = 0; b < n_blocks; b++) {
+        v16_store(kscale + b * 16, v16_set1(part->scale));
+    }
+    if (part->kv != KV_ACT) {
+        uint16_t *const out = (uint16_t *)(void *)wide;
+        expand(out, kscale, vscale, part, n_blocks);
+        for (int b = 0; b < n_blocks; b++) {
+            expanded[b] = out + (size_t)b * 32 * (size_t)hd;
+        }
+        tiles = expanded;
+    }
     for (int i = 0; i < part->n_q; i += GROUP) {
         const int n = part->n_q - i < GROUP ? part->n_q - i : GROUP;
         const uint16_t *q[GROUP], *p[GROUP];
         float *s[GROUP], *acc[GROUP];
-        int least, most;
-        lanes_visible(part, i, n, &least, &most);
+        const struct lanes_group group = lanes_group_of(part, i);
         for (int g = 0; g < GROUP; g++) {
             const int at = g < n ? g : 0; /* a missing query repeats the first */
             q[g] = (const uint16_t *)part->q + (size_t)(i + at) * (size_t)hd;
@@ -173,14 +260,14 @@ void avx512bf16_attn_part(const struct attn_part *part)
             p[g] = rounded + at * ATTN_PARTITION;
             acc[g] = part->acc + (size_t)(i + at) * (size_t)hd;
         }
-        scores(s, q, part->tiles, (most + 15) / 16, hd, scale);
+        scores(s, q, tiles, (group.most + 15) / 16, hd, kscale);
         for (int g = 0; g < n; g++) {
-            softmax(s[g], rounded + g * ATTN_PARTITION, part->visible[i + g], &part->m[i + g],
-                    &part->l[i + g]);
+            softmax(s[g], rounded + g * ATTN_PARTITION, part->visible[i + g],
+                    part->kv == KV_ACT ? NULL : vscale, &part->m[i + g], &part->l[i + g]);
         }
-        weigh(acc, p, part->tiles, least / 2, hd);
+        weigh(acc, p, tiles, group.least / 2, hd);
         for (int g = 0; g < n; g++) {
-            weigh_rest(acc[g], p[g], part->tiles, hd, least / 2, part->visible[i + g]);
+            weigh_rest(acc[g], p[g], tiles, hd, group.least / 2, part->visible[i + g]);
         }
     }
 }
