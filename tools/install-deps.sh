@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages that are missing for the named groups: build page run test bench lint fuzz arm64.
+# Installs the Debian packages that are missing for the named groups: build page run test bench lint fuzz arm64
+# package.
 # As root (or with sudo that asks no password) it runs apt-get; otherwise it prints the one line to run
 # and fails. Does nothing and needs nothing when all is there. TERN_SKIP_DEPS=1 skips it.
 set -eu
@@ -28,12 +29,13 @@ for group in "$@"; do
     test)
         want="$want libcmocka-dev python3 python3-pytest python3-sentencepiece python3-jinja2 python3-numpy"
         want="$want g++ valgrind ca-certificates curl git openssl qemu-user libtest-json-schema-acceptance-perl"
-        want="$want mandoc groff-base zsh dpkg-dev lintian systemd python3-yaml binutils"
+        want="$want mandoc groff-base dpkg-dev systemd python3-yaml"
         has_node || want="$want nodejs npm"
         want="$want chromium nginx-light fonts-dejavu-core fonts-wqy-microhei"
         ;;
     bench) want="$want wrk util-linux" ;;
     lint) want="$want clang clang-format clang-tidy cppcheck shellcheck git" ;;
+    package) want="$want dpkg-dev lintian debootstrap" ;;
     fuzz) want="$want clang libclang-rt-14-dev" ;;
     arm64)
         arm64=1
@@ -42,7 +44,7 @@ for group in "$@"; do
         want="$want libevent-core-2.1-7:arm64 libevent-pthreads-2.1-7:arm64"
         ;;
     *)
-        echo "install-deps: unknown group '$group' (build page run test bench lint fuzz arm64)" >&2
+        echo "install-deps: unknown group '$group' (build page run test bench lint fuzz arm64 package)" >&2
         exit 2
         ;;
     esac

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cmd/line.h"
+#include "base/plugin.h"
 #include "cmd/signals.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -78,7 +79,8 @@ static int wait_input(struct line_reader *r)
 
 static int load(struct line_reader *r)
 {
-    void *library = dlopen("libedit.so.2", RTLD_NOW | RTLD_GLOBAL); /* global: see reader_of */
+    static const char *const names[] = {"libedit.so.2", NULL};
+    void *library = plugin_open(names, 1, "libedit2", NULL); /* global: see reader_of */
     if (!library) {
         return -1;
     }

@@ -2,6 +2,7 @@
 /* The part of libcurl that tern uses, as a table of functions found at run time. */
 #include "net/client.h"
 
+#include "base/plugin.h"
 #include "base/utf8.h"
 #include <curl/curl.h>
 #include <dlfcn.h>
@@ -67,14 +68,10 @@ struct client_request {
 
 static int load(struct client *c, struct err *e)
 {
-    static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
-    for (size_t i = 0; !c->library && i < sizeof names / sizeof *names; i++) {
-        c->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    }
+    static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", NULL};
+    c->library = plugin_open(names, 0, "libcurl4", e);
     if (!c->library) {
-        return err_set(e, ERR_NOT_FOUND,
-                       "this needs libcurl.so.4, which is not installed "
-                       "(Debian: libcurl4)");
+        return ERR_NOT_FOUND;
     }
     /* dlsym gives an object pointer; copying its bytes is the defined way to a function's */
 #define CURL_FIND(type, name, parameters)                                                          \
