@@ -51,17 +51,43 @@ arm64-test: ## cross build for arm64; unit tests and generated text under qemu
 	tools/install-deps.sh build test arm64
 	cmake --preset release -DTERN_PAGE=$(PAGE)
 	cmake --build --preset release --target tern
+	tools/get-arm64-libevent build-arm64/deps
 	cmake --preset arm64
 	cmake --build --preset arm64
+	cmake --build --preset arm64 --target static_program
 	tools/run-tests build-arm64 -L 'unit|kernels' $(TEST_CHOICE)
 	TERN_AARCH64=$(CURDIR)/build-arm64/tern $(PYTHON) -m pytest -q -rfEs -p no:cacheprovider \
-	    tests/golden/test_emulated.py -k arm
+	    tests/golden/test_emulated.py tests/package/test_image.py -k arm
 
 fuzz: ## every fuzz target for FUZZ_SECONDS each
 	tools/install-deps.sh build test fuzz
 	cmake --preset fuzz
 	cmake --build --preset fuzz
 	tools/run-fuzz build-fuzz $(FUZZ_SECONDS)
+
+deb: ## Debian packages, in build/packages/
+	tools/install-deps.sh build page
+	cmake --preset release
+	cmake --build --preset release --target deb
+
+static: ## static binaries: build/tern-static for x86-64, build-arm64/tern-static for arm64
+	tools/install-deps.sh build page arm64
+	cmake --preset release
+	cmake --build --preset release --target static_program
+	tools/get-arm64-libevent build-arm64/deps
+	cmake --preset arm64
+	cmake --build --preset arm64 --target static_program
+
+image: ## container image of packaging/Containerfile for this machine, a tar file in build/image/
+	tools/install-deps.sh build page
+	cmake --preset release
+	cmake --build --preset release --target image
+
+package-test: ## lint the packages; install, serve and purge in a fresh Debian 12
+	tools/install-deps.sh build page test package
+	cmake --preset release
+	cmake --build --preset release --target deb
+	tools/test-package build
 
 soak: ## random requests, aborts and slow readers under ASan, then TSan, for SOAK_SECONDS in all
 	tools/install-deps.sh build test
@@ -103,4 +129,4 @@ clean: ## remove every build directory
 help: ## this list
 	@awk -F': .*## |: ## ' '/^[a-z][a-z0-9 -]*:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
 
-.PHONY: all run test asan tsan debug arm64-test fuzz soak bench bench-net fmt lint install clean help
+.PHONY: all run test asan tsan debug arm64-test fuzz soak bench bench-net deb static image package-test fmt lint install clean help

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # What is installed, and the Debian packages that CPack makes of it (`make deb`).
 #
-# Components: runtime (the program and its pages), dev (the library and its header, where they are built) and
-# service (configuration and unit, whose places are absolute: only a package has them, `cmake --install` does not).
-# Packages: tern = runtime + service, libtern-dev = dev.
+# Components: runtime (the program and its pages), library and development (libtern), and service (configuration and
+# unit, whose places are absolute: only a package has them, `cmake --install` does not).
+# Packages: tern = runtime + service, libtern0 = library, libtern-dev = development.
 
 set(TERN_UNIT_DIR /lib/systemd/system)
 
@@ -41,13 +41,24 @@ set(CPACK_PACKAGE_VENDOR "the authors of tern")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES TRUE)
 set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
-get_cmake_property(components COMPONENTS)
 set(CPACK_COMPONENTS_ALL runtime service)
 set(CPACK_COMPONENT_RUNTIME_GROUP tern)
 set(CPACK_COMPONENT_SERVICE_GROUP tern)
-if("dev" IN_LIST components)
-  list(APPEND CPACK_COMPONENTS_ALL dev)
-  set(CPACK_COMPONENT_DEV_GROUP libtern-dev)
+if(TARGET tern_shared)
+  list(APPEND CPACK_COMPONENTS_ALL library library_docs development development_docs)
+  set(CPACK_COMPONENT_LIBRARY_GROUP library)
+  set(CPACK_COMPONENT_LIBRARY_DOCS_GROUP library)
+  set(CPACK_COMPONENT_DEVELOPMENT_GROUP development)
+  set(CPACK_COMPONENT_DEVELOPMENT_DOCS_GROUP development)
+  foreach(package libtern${PROJECT_VERSION_MAJOR} libtern-dev)
+    set(part library_docs)
+    if(package STREQUAL libtern-dev)
+      set(part development_docs)
+    endif()
+    install(FILES packaging/debian/copyright ${debian_dir}/changelog.gz ${debian_dir}/changelog.Debian.gz
+            DESTINATION share/doc/${package} COMPONENT ${part} EXCLUDE_FROM_ALL)
+  endforeach()
+  install(DIRECTORY examples DESTINATION share/doc/libtern-dev COMPONENT development_docs EXCLUDE_FROM_ALL)
 endif()
 set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
@@ -78,10 +89,27 @@ set(CPACK_DEBIAN_TERN_PACKAGE_CONTROL_EXTRA
     ${CMAKE_SOURCE_DIR}/packaging/debian/prerm
     ${CMAKE_SOURCE_DIR}/packaging/debian/postrm)
 
-set(CPACK_DEBIAN_LIBTERN-DEV_PACKAGE_NAME libtern-dev)
-set(CPACK_DEBIAN_LIBTERN-DEV_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_LIBTERN-DEV_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_LIBTERN-DEV_DESCRIPTION "inference of ERNIE 4.5 language models in a C program
-The library behind tern, with its header, pkg-config and CMake files.")
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libtern${PROJECT_VERSION_MAJOR})
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_GENERATE_SHLIBS ON)
+file(WRITE ${debian_dir}/triggers "activate-noawait ldconfig\n")
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${debian_dir}/triggers)
+set(CPACK_DEBIAN_LIBRARY_DESCRIPTION "inference of ERNIE 4.5 language models, shared library
+The engine of tern for other programs: models, tokenizers, chat templates
+and generation behind one header.")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libtern-dev)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
+    "libtern${PROJECT_VERSION_MAJOR} (= ${PROJECT_VERSION}-1), libjson-c-dev, libxxhash-dev")
+set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION "inference of ERNIE 4.5 language models, for building programs
+Header, static library, pkg-config and CMake files of libtern, and examples.")
 
 include(CPack)
+
+add_custom_target(deb COMMAND ${CMAKE_CPACK_COMMAND} --config ${CMAKE_BINARY_DIR}/CPackConfig.cmake
+                  WORKING_DIRECTORY ${CMAKE_BINARY_DIR} USES_TERMINAL VERBATIM)
+add_dependencies(deb tern pages debian_files)
+if(TARGET tern_shared)
+  add_dependencies(deb tern_shared tern_static)
+endif()
