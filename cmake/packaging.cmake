@@ -31,8 +31,6 @@ install(FILES packaging/debian/copyright ${debian_dir}/changelog.gz ${debian_dir
         DESTINATION share/doc/tern COMPONENT service EXCLUDE_FROM_ALL)
 install(FILES README.md README.zh-CN.md DESTINATION share/doc/tern COMPONENT runtime)
 install(DIRECTORY docs/ DESTINATION share/doc/tern/docs COMPONENT runtime FILES_MATCHING PATTERN "*.md")
-install(FILES packaging/debian/lintian-overrides DESTINATION share/lintian/overrides RENAME tern
-        COMPONENT service EXCLUDE_FROM_ALL)
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME tern)
@@ -69,6 +67,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_MAINTAINER "${TERN_MAINTAINER}")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION TRUE)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_COMPRESSION_TYPE gzip) # most of it are weights, which nothing makes smaller
 
 set(CPACK_DEBIAN_TERN_PACKAGE_NAME tern)
@@ -92,7 +91,6 @@ set(CPACK_DEBIAN_TERN_PACKAGE_CONTROL_EXTRA
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libtern${PROJECT_VERSION_MAJOR})
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_GENERATE_SHLIBS ON)
 file(WRITE ${debian_dir}/triggers "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${debian_dir}/triggers)
 set(CPACK_DEBIAN_LIBRARY_DESCRIPTION "inference of ERNIE 4.5 language models, shared library
