@@ -123,12 +123,20 @@ static void panel(float *c, size_t ldc, const void *a, size_t lda, const struct 
     }
 }
 
-/* Whether this level has its own panel: not for fp32 products, columns in another order, codes and
- * scales that are put together first. */
+/* Codes and scales that are put together first. */
+static int is_coded(const struct weight *w)
+{
+    return w->format == WEIGHT_I6 || w->super != 0;
+}
+
+/* Whether this level has its own panel: not for fp32 products, columns in another order, what is put
+ * together first beside activations as they are, 8-bit zero points. */
 static int is_own(const struct weight *w, enum act_type t)
 {
-    if (weight_is_quantized(w) &&
-        (w->super != 0 || w->format == WEIGHT_I6 || (w->format == WEIGHT_I8 && w->has_zero))) {
+    if (weight_is_quantized(w) && is_coded(w)) {
+        return w->super != 0 && w->input == INPUT_I8;
+    }
+    if (w->format == WEIGHT_I8 && w->has_zero) {
         return 0;
     }
     return w->format == WEIGHT_BF16  ? t == ACT_BF16
@@ -142,6 +150,8 @@ static void any_panel(float *c, size_t ldc, const void *a, size_t lda, const str
 {
     if (w->format == WEIGHT_BF16) {
         panel(c, ldc, a, lda, w, m, tile, n_tiles, next);
+    } else if (is_coded(w)) {
+        avx512bf16_coded(c, ldc, a, lda, w, m, tile, n_tiles, next);
     } else if (w->input == INPUT_I8) {
         avx512bf16_sums(c, ldc, a, lda, w, m, tile, n_tiles, next);
     } else {

@@ -124,6 +124,9 @@ void avx512bf16_gemm_qkv_f32(const void *a, size_t lda, const struct weight *w,
  * rows of bf16 both. */
 void avx512bf16_sums(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
                      int tile, int n_tiles, const void *next);
+/* int8 rows by codes that are put together first: C2, I6, and I4 with scales in two levels. */
+void avx512bf16_coded(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
+                      int m, int tile, int n_tiles, const void *next);
 void avx512bf16_chains(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
                        int m, int tile, int n_tiles, const void *next);
 void avx512bf16_attn_part(const struct attn_part *p);

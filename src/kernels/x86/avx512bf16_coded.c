@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of int8 activations with codes that are put together first: the 2-bit code, 6 bits, and
+ * 4 bits with scales in two levels. Columns are taken block by block: each tile's codes become
+ * unsigned bytes in the layout of I8 (8 KB for four tiles, the L1 cache), scales and offsets of the
+ * block's groups floats, and then rows pass over them with VPDPBUSD, exact in int32, each group
+ * scaled into c at once. The windows of the 2-bit code are two multiply-adds' worth of arithmetic
+ * for 64 weights and one VPMULTISHIFTQB for 64 bytes. */
+#include "kernels/x86/avx512_v16.h"
+
+#include "kernels/lanes/quant.h"
+#include "kernels/x86/x86.h"
+
+#define MAX_ROWS   6
+#define MAX_GROUPS (QUANT_COLUMNS / 16)
+
+/* A block of columns of a panel, made ready. */
+struct block {
+    _Alignas(64) uint8_t bytes[PANEL_TILES][QUANT_COLUMNS * TILE_N];
+    _Alignas(64) float scales[MAX_GROUPS][PANEL_TILES][TILE_N];
+    float offsets[MAX_GROUPS][PANEL_TILES][TILE_N];
+    int n_groups, group_lines, last_lines; /* lines of 4 columns; of the last group */
+    int first;                             /* its first group, in the row */
+};
+
+static inline __attribute__((always_inline)) __m512i dot(__m512i sum, __m512i w, __m512i a)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(a));
+    return sum;
+}
+
+static inline __m512i quad(const uint8_t *a)
+{
+    int32_t v;
+    memcpy(&v, a, sizeof v);
+    return _mm512_set1_epi32(v);
+}
+
+static inline int32_t int_at(const uint8_t *p)
+{
+    int32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline float float_at(const uint8_t *p)
+{
+    float v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* ---- codes to bytes ---- */
+
+/* The 15-bit numbers of 16 rows. */
+static inline __m512i window(const uint8_t *p, __m512 step, __m512 start)
+{
+    const __m512 b = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)p)));
+    const __m512 x =
+        _mm512_add_ps(_mm512_add_ps(_mm512_mul_ps(b, step), start), _mm512_set1_ps(0.5f));
+    return _mm512_cvt_roundps_epi32(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+
+/* Columns 0-3 of a lane in its low half, 4-7 in the high one; a byte is where its window begins. */
+static void bytes_of_two(uint8_t *out, const uint8_t *p, const uint8_t *grid, int count)
+{
+    const __m512 step = _mm512_load_ps(grid), start = _mm512_load_ps(grid + 64);
+    /* bits 9, 25, 6, 22 and 3, 19, 0, 16 of each half of 64 bits */
+    const __m512i high =
+        _mm512_set1_epi64((int64_t)((54ull << 56) | (38ull << 48) | (57ull << 40) | (41ull << 32) |
+                                    (22ull << 24) | (6ull << 16) | (25ull << 8) | 9ull));
+    const __m512i low =
+        _mm512_set1_epi64((int64_t)((48ull << 56) | (32ull << 48) | (51ull << 40) | (35ull << 32) |
+                                    (16ull << 24) | (0ull << 16) | (19ull << 8) | 3ull));
+    const __m512i six = _mm512_set1_epi8(63), fifteen = _mm512_set1_epi32(0x7fff);
+    for (int k = 0; k < count; k += 8, p += 32, out += 128) {
+        const __m512i a = window(p, step, start), b = window(p + 16, step, start);
+        const __m512i both =
+            _mm512_or_si512(_mm512_and_si512(a, fifteen), _mm512_slli_epi32(b, 16));
+        if (k % 16 == 0) {
+            _mm_prefetch((const char *)(p + LANES_AHEAD_BYTES), _MM_HINT_T0);
+        }
+        _mm512_store_si512(out, _mm512_and_si512(_mm512_multishift_epi64_epi8(high, both), six));
+        _mm512_store_si512(out + 64,
+                           _mm512_and_si512(_mm512_multishift_epi64_epi8(low, both), six));
+    }
+}
+
+/* Ternary logic 0xf8 is a | (b & c). */
+static void bytes_of_six(uint8_t *out, const uint8_t *p, int count)
+{
+    const __m512i low = _mm512_set1_epi8(15), high = _mm512_set1_epi8(0x30);
+    for (int k = 0; k < count; k += 16, p += 192, out += 256) {
+        const __m512i a = _mm512_load_si512(p), b = _mm512_load_si512(p + 64);
+        const __m512i c = _mm512_load_si512(p + 128);
+        _mm_prefetch((const char *)(p + LANES_AHEAD_BYTES), _MM_HINT_T0);
+        _mm_prefetch((const char *)(p + LANES_AHEAD_BYTES + 64), _MM_HINT_T0);
+        _mm_prefetch((const char *)(p + LANES_AHEAD_BYTES + 128), _MM_HINT_T0);
+        _mm512_store_si512(out, _mm512_ternarylogic_epi32(
+                                    _mm512_and_si512(_mm512_slli_epi32(c, 4), high), a, low, 0xf8));
+        _mm512_store_si512(
+            out + 64, _mm512_ternarylogic_epi32(_mm512_and_si512(_mm512_slli_epi32(c, 2), high),
+                                                _mm512_srli_epi32(a, 4), low, 0xf8));
+        _mm512_store_si512(out + 128,
+                           _mm512_ternarylogic_epi32(_mm512_and_si512(c, high), b, low, 0xf8));
+        _mm512_store_si512(
+            out + 192, _mm512_ternarylogic_epi32(_mm512_and_si512(_mm512_srli_epi32(c, 2), high),
+                                                 _mm512_srli_epi32(b, 4), low, 0xf8));
+    }
+}
+
+static void bytes_of_four(uint8_t *out, const uint8_t *p, int count)
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    for (int k = 0; k < count; k += 8, p += 64, out += 128) {
+        const __m512i x = _mm512_load_si512(p);
+        _mm_prefetch((const char *)(p + LANES_AHEAD_BYTES), _MM_HINT_T0);
+        _mm512_store_si512(out, _mm512_and_si512(x, low));
+        _mm512_store_si512(out + 64, _mm512_and_si512(_mm512_srli_epi32(x, 4), low));
+    }
+}
+
+static void prepare(struct block *b, const struct lanes_quant *q, int n_tiles, int from, int count)
+{
+    const struct weight *w = q->w;
+    const int group = q->group < count ? q->group : count;
+    b->first = from / q->group;
+    b->group_lines = group / 4;
+    b->n_groups = (count + group - 1) / group;
+    b->last_lines = (count - (b->n_groups - 1) * group) / 4;
+    for (int t = 0; t < n_tiles; t++) {
+        const uint8_t *codes = q->codes + (size_t)t * q->tile_bytes;
+        if (w->format == WEIGHT_C2) {
+            bytes_of_two(b->bytes[t], codes + (size_t)from * 4, codes + q->at.grid, count);
+        } else if (w->format == WEIGHT_I6) {
+            bytes_of_six(b->bytes[t], codes + (size_t)from * 12, count);
+        } else {
+            bytes_of_four(b->bytes[t], codes + (size_t)from * 8, count);
+        }
+        for (int g = 0; g < b->n_groups; g++) {
+            v16_store(b->scales[g][t], lanes_quant_scale(q, t, b->first + g));
+            if (w->has_offset) {
+                v16_store(b->offsets[g][t], lanes_quant_offset(q, t, b->first + g));
+            }
+        }
+    }
+}
+
+/* ---- rows over a block ---- */
+
+struct rows_args {
+    float *c;
+    size_t ldc, lda;
+    const uint8_t *row; /* start of the first row */
+    const uint8_t *a;   /* its codes at the block's first column */
+    size_t sums_at, scales_at;
+    int zero;              /* what codes are biased by */
+    int tile[PANEL_TILES]; /* a missing one is tile 0 */
+    const struct block *block;
+};
+
+/* A register of its own: equal values in one would be copied inside the loop. */
+static inline __attribute__((always_inline)) __m512i apart(int32_t v)
+{
+    __m512i x;
+    __asm__ volatile("vpbroadcastd %1, %0" : "=v"(x) : "r"(v));
+    return x;
+}
+
+static inline __attribute__((always_inline)) void micro(const int n_rows, const int has_offset,
+                                                        const struct rows_args *s)
+{
+    const struct block *b = s->block;
+    const size_t ldc = s->ldc, lda = s->lda;
+    const uint8_t *b0 = b->bytes[s->tile[0]], *b1 = b->bytes[s->tile[1]];
+    const uint8_t *b2 = b->bytes[s->tile[2]], *b3 = b->bytes[s->tile[3]];
+    const uint8_t *a0 = s->a, *a1 = a0 + lda, *a2 = a1 + lda, *a3 = a2 + lda, *a4 = a3 + lda,
+                  *a5 = a4 + lda;
+    size_t at = 0;
+    for (int g = 0; g < b->n_groups; g++) {
+        const int n_lines = g + 1 < b->n_groups ? b->group_lines : b->last_lines;
+        const size_t group = (size_t)(b->first + g) * 4;
+        __m512i c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
+        __m512i c30, c31, c32, c33, c40, c41, c42, c43, c50, c51, c52, c53;
+#define START(r, x0, x1, x2, x3, a)                                                                \
+    {                                                                                              \
+        const int32_t start_ = -s->zero * int_at(s->row + r * lda + s->sums_at + group);           \
+        x0 = apart(start_);                                                                        \
+        x1 = apart(start_);                                                                        \
+        x2 = apart(start_);                                                                        \
+        x3 = apart(start_);                                                                        \
+    }
+#define STEP(r, x0, x1, x2, x3, a)                                                                 \
+    {                                                                                              \
+        const __m512i q_ = quad(a + 4 * at);                                                       \
+        x0 = dot(x0, w0, q_);                                                                      \
+        x1 = dot(x1, w1, q_);                                                                      \
+        x2 = dot(x2, w2, q_);                                                                      \
+        x3 = dot(x3, w3, q_);                                                                      \
+    }
+        ROWS_6X4(START)
+        for (int j = 0; j < n_lines; j++, at++) {
+            const __m512i w0 = _mm512_load_si512(b0 + 64 * at);
+            const __m512i w1 = _mm512_load_si512(b1 + 64 * at);
+            const __m512i w2 = _mm512_load_si512(b2 + 64 * at);
+            const __m512i w3 = _mm512_load_si512(b3 + 64 * at);
+            ROWS_6X4(STEP)
+        }
+/* All loads come before the stores, because a missing tile's place is tile 0's. */
+#define SCALED(x, t)                                                                               \
+    _mm512_fmadd_ps(_mm512_cvtepi32_ps(x),                                                         \
+                    _mm512_mul_ps(_mm512_load_ps(b->scales[g][s->tile[t]]), sa_),                  \
+                    group == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(to_ + s->tile[t] * TILE_N))
+#define OFFSET(y, t)                                                                               \
+    y = _mm512_fmadd_ps(sum_, _mm512_mul_ps(_mm512_load_ps(b->offsets[g][s->tile[t]]), sa_), y);
+#define SCALE(r, x0, x1, x2, x3, a)                                                                \
+    {                                                                                              \
+        float *const to_ = s->c + r * ldc;                                                         \
+        const __m512 sa_ = _mm512_set1_ps(float_at(s->row + r * lda + s->scales_at + group));      \
+        __m512 y0 = SCALED(x0, 0), y1 = SCALED(x1, 1), y2 = SCALED(x2, 2), y3 = SCALED(x3, 3);     \
+        if (has_offset) {                                                                          \
+            const __m512 sum_ =                                                                    \
+                _mm512_set1_ps((float)int_at(s->row + r * lda + s->sums_at + group));              \
+            OFFSET(y0, 0)                                                                          \
+            OFFSET(y1, 1)                                                                          \
+            OFFSET(y2, 2)                                                                          \
+            OFFSET(y3, 3)                                                                          \
+        }                                                                                          \
+        _mm512_storeu_ps(to_ + s->tile[0] * TILE_N, y0);                                           \
+        _mm512_storeu_ps(to_ + s->tile[1] * TILE_N, y1);                                           \
+        _mm512_storeu_ps(to_ + s->tile[2] * TILE_N, y2);                                           \
+        _mm512_storeu_ps(to_ + s->tile[3] * TILE_N, y3);                                           \
+    }
+        ROWS_6X4(SCALE)
+#undef START
+#undef STEP
+#undef SCALED
+#undef OFFSET
+#undef SCALE
+    }
+}
+
+/* One function per row count, because the accumulators must be known to the compiler. */
+#define ROW_COUNTS(name, has_offset)                                                               \
+    static __attribute__((noinline)) void name(int n_rows, const struct rows_args *s)              \
+    {                                                                                              \
+        switch (n_rows) {                                                                          \
+        case 1:                                                                                    \
+            micro(1, has_offset, s);                                                               \
+            break;                                                                                 \
+        case 2:                                                                                    \
+            micro(2, has_offset, s);                                                               \
+            break;                                                                                 \
+        case 3:                                                                                    \
+            micro(3, has_offset, s);                                                               \
+            break;                                                                                 \
+        case 4:                                                                                    \
+            micro(4, has_offset, s);                                                               \
+            break;                                                                                 \
+        case 5:                                                                                    \
+            micro(5, has_offset, s);                                                               \
+            break;                                                                                 \
+        default:                                                                                   \
+            micro(6, has_offset, s);                                                               \
+            break;                                                                                 \
+        }                                                                                          \
+    }
+ROW_COUNTS(micro_plain, 0)
+ROW_COUNTS(micro_offsets, 1)
+
+void avx512bf16_coded(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
+                      int m, int tile, int n_tiles, const void *next)
+{
+    struct block block;
+    const struct lanes_quant q = lanes_quant_of(w, tile);
+    const int n_parts = (m + MAX_ROWS - 1) / MAX_ROWS;
+    struct rows_args s = {.ldc = ldc,
+                          .lda = lda,
+                          .sums_at = q.sums_at,
+                          .scales_at = q.sa_at,
+                          .zero = w->format != WEIGHT_I4 ? 32
+                                  : w->has_offset        ? 0
+                                                         : 8,
+                          .block = &block};
+    for (int t = 0; t < PANEL_TILES; t++) {
+        s.tile[t] = t < n_tiles ? t : 0;
+    }
+    lanes_fetch_scales(&q, next);
+    for (int from = 0; from < w->k; from += QUANT_COLUMNS) {
+        prepare(&block, &q, n_tiles, from,
+                w->k - from < QUANT_COLUMNS ? w->k - from : QUANT_COLUMNS);
+        for (int i = 0; i < n_parts; i++) {
+            const int row = (int)((int64_t)m * i / n_parts),
+                      rows = (int)((int64_t)m * (i + 1) / n_parts) - row;
+            s.c = c + (size_t)row * ldc;
+            s.row = (const uint8_t *)a + (size_t)row * lda;
+            s.a = s.row + from;
+            if (w->has_offset) {
+                micro_offsets(rows, &s);
+            } else {
+                micro_plain(rows, &s);
+            }
+        }
+    }
+}
