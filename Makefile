@@ -120,6 +120,12 @@ lint: ## format, layers, headers, clang-tidy, cppcheck, shellcheck
 	cmake --preset release -DTERN_PAGE=$(PAGE)
 	tools/lint build
 
+wheel: ## build/wheel/tern-*.whl: the Python package with libtern in it
+	tools/install-deps.sh build
+	cmake --preset release
+	cmake --build --preset release --target tern_shared
+	$(PYTHON) bindings/python/build_wheel.py build/libtern.so build/wheel
+
 install: all ## install under PREFIX (DESTDIR is honoured)
 	cmake --install build --prefix $(PREFIX)
 
@@ -129,4 +135,4 @@ clean: ## remove every build directory
 help: ## this list
 	@awk -F': .*## |: ## ' '/^[a-z][a-z0-9 -]*:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
 
-.PHONY: all run test asan tsan debug arm64-test fuzz soak bench bench-net deb static image package-test fmt lint install clean help
+.PHONY: all run test asan tsan debug arm64-test fuzz soak bench bench-net deb static image package-test fmt lint wheel install clean help

@@ -9,8 +9,9 @@
  *             for as long as the comment says. What you hand in is copied.
  * Threads     An engine computes on threads of its own; they block all signals and are not bound
  *             to yours. Engine and tokenizer handles may be used by any number of threads at once.
- *             Every other handle belongs to one thread at a time, with one exception:
- *             tern_request_cancel may be called while another thread waits for the same request.
+ *             Every other handle belongs to one thread at a time, with these exceptions:
+ *             tern_request_cancel may be called while another thread waits for the same request,
+ *             and requests of a queue may be started and closed while another takes from it.
  *             No handle may be closed while another thread is in a call on it. Several engines may
  *             live in one process. After a fork the child may use none of them.
  * Errors      Functions return 0 (or more, where said) or a negative enum tern_code, and then
@@ -186,6 +187,9 @@ TERN_API void tern_params_free(struct tern_params *p);
 TERN_API int tern_params_set_int(struct tern_params *p, const char *name, int64_t value,
                                  struct tern_error *e);
 TERN_API int tern_params_set_number(struct tern_params *p, const char *name, double value,
+                                    struct tern_error *e);
+/* The value now; of max_tokens -1 when it is what fits. */
+TERN_API int tern_params_get_number(const struct tern_params *p, const char *name, double *out,
                                     struct tern_error *e);
 TERN_API int tern_params_add_stop(struct tern_params *p, const char *text, size_t n_bytes,
                                   struct tern_error *e);

@@ -148,6 +148,41 @@ int tern_params_set_number(struct tern_params *p, const char *name, double value
     return rc < 0 ? lib_fail(error, &e) : 0;
 }
 
+int tern_params_get_number(const struct tern_params *p, const char *name, double *out,
+                           struct tern_error *error)
+{
+    struct err e;
+    const struct field *f = find_field(name, &e);
+    if (!f) {
+        return lib_fail(error, &e);
+    }
+    const void *at = (const char *)p + f->offset;
+    switch (f->kind) {
+    case KIND_DOUBLE:
+        *out = *(const double *)at;
+        return 0;
+    case KIND_INT:
+    case KIND_BOOL:
+        *out = *(const int *)at;
+        return 0;
+    case KIND_SEED:
+        *out = (double)p->sp.seed;
+        return 0;
+    case KIND_MAX_TOKENS:
+        *out = p->fit_tokens ? -1 : p->sp.max_tokens;
+        return 0;
+    case KIND_LOGPROBS:
+        *out = p->sp.n_logprobs;
+        return 0;
+    case KIND_PROMPT_LOGPROBS:
+        *out = p->sp.n_prompt_logprobs;
+        return 0;
+    default:
+        err_set(&e, ERR_INVALID, "%s is no number", name);
+        return lib_fail(error, &e);
+    }
+}
+
 /* ---- lists ---- */
 
 /* Room for one more in a list that grows at powers of two. */
