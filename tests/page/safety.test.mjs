@@ -195,6 +195,29 @@ for (const [what, unit] of [['of prose', PROSE], ['in one block of code', 'let s
   });
 }
 
+// How many bytes of a stream come first.
+async function firstBytes(url) {
+  const stop = new AbortController();
+  const r = await fetch(`${url}v1/completions`, {
+    method: 'POST', signal: stop.signal, headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ prompt: '写', max_tokens: 400, ignore_eos: true, stream: true }),
+  });
+  const { value } = await r.body.getReader().read();
+  stop.abort();
+  return value.length;
+}
+
+test('nginx with its defaults passes each token on, because the stream asks for it', async (t) => {
+  const proxy = await nginx(slow.url, '/a/');
+  t.after(() => proxy.end());
+  const deaf = await nginx(slow.url, '/a/', 'proxy_ignore_headers X-Accel-Buffering;');
+  t.after(() => deaf.end());
+  const held = await firstBytes(deaf.url);
+  assert.ok(held >= 3000, `a proxy that does not know the header holds back: ${held} bytes`);
+  const first = await firstBytes(proxy.url);
+  assert.ok(first < 2000, `${first} bytes came first`);
+});
+
 test('behind nginx with its defaults, under a prefix, the first token is shown while the answer is written', async (t) => {
   const proxy = await nginx(slow.url, '/some/where/');
   t.after(() => proxy.end());

@@ -87,8 +87,8 @@ export async function metric(url, name, { want = '', headers = {} } = {}) {
   return sum;
 }
 
-// nginx with the defaults of its distribution in front of `upstream`, under `prefix` ('/a/b/').
-export async function nginx(upstream, prefix) {
+// nginx with the defaults of its distribution in front of `upstream`, under `prefix` ('/a/b/'); more: other directives.
+export async function nginx(upstream, prefix, more = '') {
   const port = await freePort();
   const dir = fs.mkdtempSync(path.join(process.env.TMPDIR ?? '/tmp', 'tern-nginx-'));
   fs.mkdirSync(path.join(dir, 'temp'));
@@ -99,7 +99,7 @@ export async function nginx(upstream, prefix) {
       access_log off;
       client_body_temp_path ${dir}/temp/a; proxy_temp_path ${dir}/temp/b; fastcgi_temp_path ${dir}/temp/c;
       uwsgi_temp_path ${dir}/temp/d; scgi_temp_path ${dir}/temp/e;
-      server { listen 127.0.0.1:${port}; location ${prefix} { proxy_pass ${upstream}; } }
+      server { listen 127.0.0.1:${port}; location ${prefix} { proxy_pass ${upstream}; ${more} } }
     }`);
   const p = await program(process.env.TERN_NGINX ?? '/usr/sbin/nginx', ['-p', dir, '-c', path.join(dir, 'nginx.conf')]);
   const url = `http://127.0.0.1:${port}${prefix}`;
