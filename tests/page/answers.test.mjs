@@ -224,3 +224,25 @@ test('an answer that reached its limit says so and can go on', async (t) => {
   await page.getByText('Cut off at the token limit.').waitFor();
   await talk.button(page, 'Continue').waitFor();
 });
+
+test('before the first token the page tells the place in the queue, then how much of the prompt is read', async (t) => {
+  const page = await chat(t);
+  let go;
+  const pause = () => new Promise((done) => { go = done; });
+  fake.script = async (say) => {
+    say.progress({ queue_position: 3, prompt_tokens: 900, computed_tokens: 0 });
+    await pause();
+    say.progress({ queue_position: 0, prompt_tokens: 900, computed_tokens: 300 });
+    await pause();
+    await say.text('there');
+    say.end();
+  };
+  await talk.send(page, 'x');
+  const progress = talk.by(page, 'progress');
+  await progress.getByText('Waiting: 2 ahead').waitFor();
+  go();
+  await progress.getByText('Reading the prompt: 300 of 900 tokens').first().waitFor();
+  go();
+  await until('the answer', async () => (await talk.written(page)) === 'there');
+  await progress.waitFor({ state: 'hidden' });
+});

@@ -141,6 +141,13 @@ export async function standIn(upstream, port = 0) {
           await new Promise((done) => { res.once('drain', done); res.once('close', done); });
         }
       },
+      progress(progress) {
+        if (!started) {
+          res.writeHead(200, { 'Content-Type': 'text/event-stream; charset=utf-8' });
+        }
+        started = true;
+        res.write(frame({ ...base, choices: [], progress }));
+      },
       think: (reasoning) => send({ reasoning_content: reasoning, reasoning }),
       fail(status, error) {
         res.writeHead(status, { 'Content-Type': 'application/json' });
