@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { lex, markdown, openFence, safeHref, settled, toHtml } from '../src/chat/markup.js';
+import { blocks, lex, markdown, openFence, safeHref, settled, toHtml } from '../src/chat/markup.js';
 
 test('raw HTML is text', () => {
   for (const s of ['<img src=x onerror=alert(1)>', '<script>alert(1)</script>', 'a <b onclick=x>c</b>',
@@ -67,4 +67,9 @@ test('an open fence is known with the pattern that closes it', () => {
   assert.ok(!f.close.test('\n```\n'));
   assert.ok(f.close.test('\n`````  \n'));
   assert.equal(openFence('text\n```\n'), null);
+});
+
+test('block bounds are those of the whole parser', () => {
+  const text = '# a\n\nb $x$ *c*\n\n- d\n  - e\n\n$$\nf\n$$\n\n> g\n\n```\nh\n```\n\n|a|\n|-|\n|1|\n';
+  assert.deepEqual(blocks(text).map(k => [k.type, k.raw]), lex(text).map(k => [k.type, k.raw]));
 });

@@ -77,7 +77,7 @@ function Trouble() {
 
 // Stays at the end while text comes, unless the reader scrolled away.
 function Messages({ thread }) {
-  const box = useRef(), stick = useRef(true), away = useSignal(false);
+  const box = useRef(), stick = useRef(true), top = useRef(0), away = useSignal(false);
   rev.value;
   const run = runOf(thread), nodes = thread ? path(thread) : [];
   const toEnd = () => {
@@ -92,13 +92,18 @@ function Messages({ thread }) {
     watch.observe(box.current);
     return () => watch.disconnect();
   }, []);
+  const touched = useRef(0), touch = () => { touched.current = performance.now(); };
   const onScroll = () => {
     const b = box.current, gap = b.scrollHeight - b.scrollTop - b.clientHeight;
-    stick.current = gap < 40;
-    away.value = gap > 200;
+    // Text that comes, and blocks whose height becomes known, move the end, not the reader: only he can go up.
+    if (b.scrollTop < top.current - 2 && performance.now() - touched.current < 700) stick.current = false;
+    if (gap < 40) stick.current = true;
+    top.current = b.scrollTop;
+    away.value = gap > 200 && !stick.current;
   };
-  return html`<div class="scroll" ref=${box} onScroll=${onScroll} tabindex="-1"><div class="column">
-      ${nodes.length ? html`<section aria-label=${t('messages')} data-testid="messages">${nodes.map((n, i) => (n.role === 'user'
+  return html`<div class="scroll" ref=${box} onScroll=${onScroll} tabindex="-1" onWheel=${touch}
+      onTouchMove=${touch} onPointerDown=${touch} onPointerMove=${e => { if (e.buttons) touch(); }} onKeyDown=${touch}><div class="column">
+      ${nodes.length ? html`<h1 class="visually-hidden">${titleOf(thread) || t('untitled')}</h1><section aria-label=${t('messages')} data-testid="messages">${nodes.map((n, i) => (n.role === 'user'
         ? html`<${Question} key=${n.id} thread=${thread} node=${n}/>`
         : html`<${Answer} key=${n.id} thread=${thread} node=${n} isLast=${i === nodes.length - 1}/>`))}</section>`
         : html`<${Empty}/>`}
@@ -128,6 +133,11 @@ function App() {
   const sidebar = useSignal(wide()), settings = useSignal(false), opener = useRef();
   rev.value;
   const thread = current.value;
+  useEffect(() => {
+    const query = matchMedia('(min-width: 56rem)'), follow = () => { sidebar.value = query.matches; };
+    query.addEventListener('change', follow);
+    return () => query.removeEventListener('change', follow);
+  }, []);
   useEffect(() => { document.title = thread ? `${titleOf(thread)} · tern` : 'tern'; });
   useEffect(() => {
     const onKey = e => {

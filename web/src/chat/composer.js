@@ -80,15 +80,14 @@ export function Composer({ openSettings }) {
       onInput=${e => set(e.target.value)} onKeyDown=${onKeyDown}
       onCompositionStart=${() => { composing.current = true; }}
       onCompositionEnd=${() => { composing.current = false; ended.current = performance.now(); }}></textarea>
-    <div class="composer-row">
+    <div class="composer-row"><span class="chips">
       <button type="button" class="chip" aria-pressed=${settings.systemOn} data-testid="system-toggle"
         onClick=${() => changeSettings(name, { systemOn: !settings.systemOn })}>${t(settings.systemOn ? 'systemOn' : 'systemOff')}</button>
       ${info.value.thinking && html`<button type="button" class="chip" data-testid="thinking-toggle"
         onClick=${() => changeSettings(name, { thinking: think[settings.thinking] })}>
         ${t('thinkSwitch', { state: t(settings.thinking === 'auto' ? 'thinkAuto' : settings.thinking) })}</button>`}
-      <${IconButton} icon="gear" label=${t('settings')} testid="composer-settings" onClick=${openSettings}/>
-      <span class="grow"></span>
-      <${Meter} thread=${thread}/>
+      <${IconButton} icon="sliders" label=${t('promptAndSampling')} testid="composer-settings" onClick=${openSettings}/>
+      </span><${Meter} thread=${thread}/>
       ${run ? html`<button type="button" class="send" aria-label=${t('stop')} title=${t('stop')} data-testid="stop"
           onClick=${() => { run.stop(); area.current.focus(); }}><${StopIcon}/></button>`
         : html`<button type="submit" class="send" aria-label=${t('send')} title=${t('send')} data-testid="send"

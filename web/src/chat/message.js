@@ -22,13 +22,9 @@ export function loadView() {
 }
 
 const viewWords = Object.assign(key => t(key), { copy: copyText });
-// However much text there is at once, the page stays in reach: markup is made in slices, and after BUDGET_MS of them
-// the browser may paint and take keys before the next ones.
-const SLICE = 8000;
-const BUDGET_MS = 8;
 
 function Markdown({ text, run, testid }) {
-  const el = useRef(), mine = useRef(null), make = view.value?.markdownView;
+  const el = useRef(), mine = useRef(), shown = useRef(null), make = view.value?.markdownView;
   if (run) run.frame.value; // follow the answer
   const now = typeof text === 'function' ? text() : text;
   useLayoutEffect(() => {
@@ -41,26 +37,12 @@ function Markdown({ text, run, testid }) {
     if (!mine.current) {
       el.current.replaceChildren();
       el.current.classList.remove('plain');
-      mine.current = { view: make(el.current, viewWords), text: '', done: null, n: 0, waits: false };
+      mine.current = make(el.current, viewWords);
     }
-    const m = mine.current, done = !run;
-    if (m.text === now && m.done === done) return;
-    if (now.length < m.n || !now.startsWith(m.text.slice(0, 64)) || (m.done && !done)) m.n = 0;
-    m.text = now;
-    m.done = done;
-    const step = () => {
-      const end = performance.now() + BUDGET_MS;
-      m.waits = false;
-      do {
-        m.n = Math.min(m.text.length, m.n + SLICE);
-        m.view.update(m.text.slice(0, m.n), m.done && m.n === m.text.length);
-      } while (m.n < m.text.length && performance.now() < end);
-      if (m.n < m.text.length && el.current?.isConnected) {
-        m.waits = true;
-        setTimeout(step);
-      }
-    };
-    if (!m.waits) step();
+    const state = `${!!run}:${now.length}`;
+    if (shown.current?.text === now && shown.current.state === state) return;
+    shown.current = { text: now, state };
+    mine.current.update(now, !run);
   });
   return html`<div class="md" ref=${el} data-testid=${testid}></div>`;
 }

@@ -31,10 +31,17 @@ function framer(frame) {
 
 async function readStream(response, onData) {
   const reader = response.body.getReader(), decoder = new TextDecoder(), parse = sseParser();
+  let turn = performance.now();
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
-    for (const data of parse(decoder.decode(value, { stream: true }))) onData(data);
+    for (const data of parse(decoder.decode(value, { stream: true }))) {
+      onData(data);
+      if (performance.now() - turn > 10) { // much came at once: keys and paints get their turn
+        await new Promise(later => { setTimeout(later); });
+        turn = performance.now();
+      }
+    }
   }
 }
 

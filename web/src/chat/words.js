@@ -107,9 +107,10 @@ export const t = words({
   systemOn: ['System prompt: on', '系统提示：开'],
   systemOff: ['System prompt: off', '系统提示：关'],
   thinkSwitch: ['Thinking: {state}', '思考：{state}'],
-  thinkAuto: ['model\'s choice', '由模型决定'],
+  thinkAuto: ['auto', '自动'],
   on: ['on', '开'],
   off: ['off', '关'],
+  promptAndSampling: ['System prompt and sampling', '系统提示与采样'],
   context: ['Context: {used} of {all} tokens', '上下文：{used} / {all} 个词元'],
   hint: ['Enter sends, Shift+Enter makes a new line', 'Enter 发送，Shift+Enter 换行'],
   // settings
