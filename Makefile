@@ -20,7 +20,7 @@ C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h')
 all: ## build the release binary, build/tern, and libtern
 	tools/install-deps.sh build $(PAGE_GROUP)
 	cmake --preset release -DTERN_PAGE=$(PAGE) -DCMAKE_INSTALL_PREFIX=$(PREFIX)
-	cmake --build --preset release --target tern tern_shared tern_static
+	cmake --build --preset release --target tern pages tern_shared tern_static
 
 run: ## build, then serve the small model that ships (PORT=8000 MODEL=models/tern-poet)
 	tools/install-deps.sh build $(PAGE_GROUP) run

@@ -254,7 +254,7 @@ def test_the_flag_must_agree_with_the_file(shared):
 
 def test_quantizing_the_shipped_model_while_loading_costs_little_perplexity(tmp_path):
     text = tmp_path / "text"
-    text.write_bytes((SOURCE / "README.md").read_bytes()[:2500])
+    text.write_bytes((SOURCE / "LICENSE").read_bytes()[:2500])  # a text that stays as it is
 
     def perplexity(method):
         r = run("eval", MODEL, "--perplexity", text, "-q", method, timeout=120)
