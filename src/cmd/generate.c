@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tern generate MODEL: prompts to text without a server, through the same engine. One prompt with
+/* tern generate MODEL: prompts to text without a server, through the library (tern.h). One prompt with
  * one output is printed while it is made; several are printed in their order; --json prints one
  * object per prompt. A line of speeds goes to stderr. Sampling defaults are the server's: the
  * model's generation_config.json, --temperature 0 is greedy. */
@@ -10,7 +10,7 @@
 #include "cmd/cmd.h"
 #include "cmd/generate_out.h"
 #include "cmd/signals.h"
-#include "lib/setup.h"
+#include "lib/lib.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -174,39 +174,64 @@ static int collect_prompts(struct generation *g, const struct args_generate *own
     return rc >= 0 && g->n == 0 ? add_stdin(g, e) : rc;
 }
 
-static int encode_chat(const struct setup *s, const struct args_generate *own,
-                       struct generation_prompt *p, struct err *e)
+/* ---- what the library does ---- */
+
+static int fault(struct err *e, const struct tern_error *t)
 {
-    struct buf rendered;
-    buf_init(&rendered);
-    int rc = chat_encode_user(s->chat, own->system, p->text, p->text_bytes, &p->ids, &rendered, e);
-    if (rc >= 0 && rendered.data) {
-        p->text_bytes = rendered.len;
-        free(p->text);
-        p->text = buf_detach(&rendered);
+    return err_set(e, t->code, "%s", t->text);
+}
+
+/* A user's message, after a system message if there is one, as the template renders it. */
+static int encode_chat(const struct tern_tokenizer *t, const char *system,
+                       struct generation_prompt *p, struct tern_error *te)
+{
+    struct buf b;
+    struct json_writer w;
+    char *rendered = NULL;
+    size_t n_bytes = 0;
+    buf_init(&b);
+    json_w_init(&w, &b);
+    json_w_array(&w);
+    for (int i = system ? 0 : 1; i < 2; i++) {
+        json_w_object(&w);
+        json_w_kstring(&w, "role", i ? "user" : "system");
+        json_w_key(&w, "content");
+        json_w_stringn(&w, i ? p->text : system, i ? p->text_bytes : strlen(system));
+        json_w_object_end(&w);
     }
-    buf_fini(&rendered);
+    json_w_array_end(&w);
+    int rc = tern_tokenizer_chat(t, b.data ? b.data : "", b.len, NULL, &rendered, &n_bytes,
+                                 &p->ids.ids, &p->ids.n, te);
+    if (rc >= 0) {
+        free(p->text);
+        p->text = rendered;
+        p->text_bytes = n_bytes;
+    }
+    buf_fini(&b);
     return rc;
 }
 
-static int encode_prompts(const struct setup *s, const struct args_generate *own,
-                          struct generation *g, struct err *e)
+static int encode_prompts(struct tern_engine *en, const struct args_generate *own,
+                          struct generation *g, int max_model_len, struct err *e)
 {
+    const struct tern_tokenizer *t = tern_engine_tokenizer(en);
     for (int i = 0; i < g->n; i++) {
         struct generation_prompt *p = &g->prompts[i];
+        struct tern_error te = TERN_ERROR_INIT;
         int rc = 0;
         if (p->text && own->chat) {
-            rc = encode_chat(s, own, p, e);
+            rc = encode_chat(t, own->system, p, &te);
         } else if (p->text) {
-            rc = tokenizer_encode(s->tokenizer, p->text, p->text_bytes, 1, &p->ids, e);
+            rc = tern_tokenizer_encode(t, p->text, p->text_bytes, 1, &p->ids.ids, &p->ids.n, &te);
         }
-        if (rc >= 0 && p->ids.n == 0) {
+        if (rc < 0) {
+            fault(e, &te);
+        } else if (p->ids.n == 0) {
             rc = err_set(e, ERR_INVALID, "the prompt is empty");
-        }
-        if (rc >= 0 && p->ids.n >= (size_t)s->plan.max_model_len) {
+        } else if (p->ids.n >= (size_t)max_model_len) {
             rc = err_set(e, ERR_TOO_LARGE,
                          "%zu prompt tokens leave no room for output: the max model len is %d",
-                         p->ids.n, s->plan.max_model_len);
+                         p->ids.n, max_model_len);
         }
         if (rc < 0) {
             return g->n > 1 ? err_prefix(e, "prompt %d", i + 1) : rc;
@@ -215,171 +240,136 @@ static int encode_prompts(const struct setup *s, const struct args_generate *own
     return 0;
 }
 
-/* ---- sampling parameters ---- */
-
-struct stops {
-    const char *text[64];
-    size_t bytes[64];
-    int32_t ids[SETUP_MAX_STOPS + 64];
-    int n_ids;
-};
-
-static int fill_params(const struct setup *s, const struct opts *o, const struct args_sampling *a,
-                       struct sampling_params *p, struct stops *stops, struct err *e)
+static int add_stops(const struct args_sampling *a, int vocab_size, struct tern_params *p,
+                     struct err *e)
 {
-    const struct sampling_defaults *g = &s->generation;
-    setup_sampling(s, p);
-    p->n = (int)a->n;
-    p->max_tokens = (int)a->max_tokens;
-    if (opts_source(o, "max-tokens") == OPT_FROM_DEFAULT && g->has_max_new_tokens) {
-        p->max_tokens = g->max_new_tokens;
-    }
-    p->min_tokens = (int)a->min_tokens;
-    p->ignore_eos = a->ignore_eos;
-    p->temperature = opts_source(o, "temperature") ? a->temperature : p->temperature;
-    p->top_p = opts_source(o, "top-p") ? a->top_p : p->top_p;
-    p->top_k = opts_source(o, "top-k") ? (int)a->top_k : p->top_k;
-    p->min_p = opts_source(o, "min-p") ? a->min_p : p->min_p;
-    p->repetition_penalty =
-        opts_source(o, "repetition-penalty") ? a->repetition_penalty : p->repetition_penalty;
-    p->presence_penalty = a->presence_penalty;
-    p->frequency_penalty = a->frequency_penalty;
-    p->n_logprobs = (int)a->logprobs;
-    if (opts_source(o, "seed")) {
-        p->has_seed = 1;
-        p->seed = s->a->seed;
-    }
-    if (a->stop.n > 64 || a->stop_token_ids.n > 64) {
-        return err_set(e, ERR_INVALID, "--stop, --stop-token-ids: at most 64");
-    }
+    struct tern_error te = TERN_ERROR_INIT;
     for (int i = 0; i < a->stop.n; i++) {
-        stops->text[i] = a->stop.v[i];
-        stops->bytes[i] = strlen(a->stop.v[i]);
-        if (!stops->bytes[i]) {
-            return err_set(e, ERR_INVALID, "--stop: a stop string cannot be empty");
+        if (tern_params_add_stop(p, a->stop.v[i], TERN_ALL, &te) < 0) {
+            fault(e, &te);
+            return err_prefix(e, "--stop");
         }
     }
-    stops->n_ids = s->n_stop_ids;
-    memcpy(stops->ids, s->stop_ids, (size_t)s->n_stop_ids * sizeof *stops->ids);
     for (int i = 0; i < a->stop_token_ids.n; i++) {
         char *end;
         long v = strtol(a->stop_token_ids.v[i], &end, 10);
-        if (*end || v < 0 || v >= model_config(s->model)->vocab_size) {
+        if (*end || v < 0 || v >= vocab_size) {
             return err_set(e, ERR_INVALID, "--stop-token-ids: '%s' is not an id of the vocabulary",
                            a->stop_token_ids.v[i]);
         }
-        stops->ids[stops->n_ids++] = (int32_t)v;
+        if (tern_params_add_stop_id(p, (int32_t)v, &te) < 0) {
+            return fault(e, &te);
+        }
     }
-    p->stop_token_ids = stops->ids;
-    p->n_stop_token_ids = p->ignore_eos ? a->stop_token_ids.n : stops->n_ids;
-    if (p->ignore_eos) {
-        p->stop_token_ids = stops->ids + s->n_stop_ids;
+    return 0;
+}
+
+/* The model's defaults, and over them what the command line says. */
+static int fill_params(struct tern_engine *en, const struct opts *o, const struct args_sampling *a,
+                       int64_t seed, struct tern_params *p, struct err *e)
+{
+    double most = -1;
+    struct tern_error te = TERN_ERROR_INIT;
+    tern_params_get_number(p, "max_tokens", &most, NULL);
+    const struct {
+        const char *flag, *name; /* flag NULL: whether it was given or not */
+        double value;
+    } numbers[] = {
+        {NULL, "n", (double)a->n},
+        {most < 0 ? NULL : "max-tokens", "max_tokens", (double)a->max_tokens},
+        {NULL, "min_tokens", (double)a->min_tokens},
+        {NULL, "ignore_eos", a->ignore_eos},
+        {NULL, "include_stop_str_in_output", a->include_stop_str},
+        {NULL, "skip_special_tokens", a->skip_special_tokens},
+        {NULL, "presence_penalty", a->presence_penalty},
+        {NULL, "frequency_penalty", a->frequency_penalty},
+        {"temperature", "temperature", a->temperature},
+        {"top-p", "top_p", a->top_p},
+        {"top-k", "top_k", (double)a->top_k},
+        {"min-p", "min_p", a->min_p},
+        {"repetition-penalty", "repetition_penalty", a->repetition_penalty},
+    };
+    int rc = 0;
+    for (size_t i = 0; rc >= 0 && i < sizeof numbers / sizeof *numbers; i++) {
+        if (!numbers[i].flag || opts_source(o, numbers[i].flag)) {
+            rc = tern_params_set_number(p, numbers[i].name, numbers[i].value, &te);
+        }
     }
-    const char *field = NULL;
-    int rc = sampling_params_check(p, model_config(s->model)->vocab_size, (int)s->a->max_logprobs,
-                                   &field, e);
-    return rc;
+    if (rc >= 0 && a->logprobs >= 0) {
+        rc = tern_params_set_int(p, "logprobs", a->logprobs, &te);
+    }
+    if (rc >= 0 && opts_source(o, "seed")) {
+        rc = tern_params_set_int(p, "seed", seed, &te);
+    }
+    struct tern_info info = TERN_INFO_INIT;
+    rc = rc < 0 ? rc : tern_engine_info(en, &info, &te);
+    if (rc < 0) {
+        return fault(e, &te);
+    }
+    rc = add_stops(a, info.vocab_size, p, e);
+    return rc >= 0 && tern_params_check(p, en, &te) < 0 ? fault(e, &te) : rc;
 }
 
 /* ---- the run ---- */
 
-static int submit(const struct setup *s, struct generation *g, struct generation_prompt *p,
-                  const struct sampling_params *params, int explicit_max, struct err *e)
+static int submit(struct tern_engine *en, struct generation *g, struct generation_prompt *p,
+                  const struct tern_params *params, int max_model_len, int explicit_max,
+                  struct err *e)
 {
-    struct engine_request *r = engine_request_new();
-    int room = s->plan.max_model_len - (int)p->ids.n;
-    if (!r) {
-        return err_set(e, ERR_NOMEM, "out of memory");
+    struct tern_error te = TERN_ERROR_INIT;
+    if (explicit_max > max_model_len - (int)p->ids.n) {
+        return err_set(e, ERR_TOO_LARGE,
+                       "%zu prompt tokens + --max-tokens %d are more than the max model len %d",
+                       p->ids.n, explicit_max, max_model_len);
     }
-    r->params = *params;
-    if (params->max_tokens > room) {
-        if (explicit_max) {
-            engine_request_free(r);
-            return err_set(e, ERR_TOO_LARGE,
-                           "%zu prompt tokens + --max-tokens %d are more than the max model len %d",
-                           p->ids.n, params->max_tokens, s->plan.max_model_len);
-        }
-        r->params.max_tokens = room;
+    p->arrival_ns = clock_now_ns();
+    int rc = tern_request_new(&p->request, en, &te);
+    rc = rc < 0 ? rc : tern_request_set_ids(p->request, p->ids.ids, p->ids.n, &te);
+    if (rc >= 0) {
+        tern_request_set_user(p->request, p);
+        rc = tern_request_start(p->request, params, g->queue, &te);
     }
-    int32_t *prompt = arena_memdup(&r->arena, p->ids.ids, p->ids.n * sizeof *prompt);
-    int32_t *stop_ids = arena_memdup(&r->arena, params->stop_token_ids,
-                                     (size_t)params->n_stop_token_ids * sizeof *stop_ids);
-    if (!prompt || (params->n_stop_token_ids && !stop_ids)) {
-        engine_request_free(r);
-        return err_set(e, ERR_NOMEM, "out of memory");
-    }
-    r->prompt = prompt;
-    r->n_prompt = (int)p->ids.n;
-    r->params.stop_token_ids = stop_ids;
-    r->reply = g->reply;
-    r->user = p;
-    r->arrival_ns = clock_now_ns();
-    r->id = engine_new_id(s->engine);
-    p->request_id = r->id;
-    p->arrival_ns = r->arrival_ns;
-    int rc = engine_submit(s->engine, r, e);
-    if (rc < 0) {
-        engine_request_free(r);
-    }
-    return rc;
+    return rc < 0 ? fault(e, &te) : 0;
 }
 
-static int take_event(const struct setup *s, struct generation *g, const struct engine_event *ev,
-                      int streaming, struct err *e)
+static int take_chunk(struct generation *g, const struct tern_chunk *c, int streaming,
+                      struct err *e)
 {
-    struct generation_prompt *p = ev->user;
-    struct generation_output *out = &p->outputs[ev->sample];
-    int used = 0;
-    if (output_feed(&out->text, ev, &used)) {
-        engine_abort(s->engine, p->request_id, ev->sample, 1);
-    }
-    g->n_open -= ev->finish != FINISH_NONE;
-    if (generation_take(g, out, ev, used) < 0) {
+    struct generation_prompt *p = tern_request_user(c->request);
+    if (generation_take(g, &p->outputs[c->index], c) < 0) {
         return err_set(e, ERR_NOMEM, "out of memory");
     }
-    if (streaming) {
-        size_t n;
-        const char *text = output_take(&out->text, &n);
-        if (n && (fwrite(text, 1, n, stdout) != n || fflush(stdout) != 0)) {
-            return err_set(e, ERR_IO, "cannot write to standard output");
-        }
+    if (streaming && c->text_bytes &&
+        (fwrite(c->text, 1, c->text_bytes, stdout) != c->text_bytes || fflush(stdout) != 0)) {
+        return err_set(e, ERR_IO, "cannot write to standard output");
     }
-    return ev->finish == FINISH_ERROR ? err_set(e, ERR_INTERNAL, "%s", ev->error) : 0;
+    return c->finish == TERN_ERROR ? err_set(e, ERR_INTERNAL, "%s", c->error) : 0;
 }
 
-/* Takes events until every sample has ended; after a fault or a signal only waits for the engine to
- * let go. */
-static int collect(const struct setup *s, struct generation *g, int streaming, struct err *e)
+/* Takes chunks until every request has ended. After a fault or a signal the rest is dropped by the
+ * end of the queue. */
+static int collect(struct generation *g, int streaming, struct err *e)
 {
-    int rc = 0, aborted = 0;
-    while (g->n_open > 0) {
-        if ((rc < 0 || signals_pending()) && !aborted) {
-            aborted = 1;
-            rc = rc < 0 ? rc : err_set(e, ERR_CANCELED, "interrupted");
-            for (int i = 0; i < g->n_submitted; i++) {
-                engine_abort(s->engine, g->prompts[i].request_id, -1, 0);
-            }
+    struct tern_chunk c = TERN_CHUNK_INIT;
+    struct tern_error te = TERN_ERROR_INIT;
+    for (;;) {
+        int rc = tern_queue_next(g->queue, 50, &c, &te);
+        if (rc == TERN_END) {
+            return 0;
         }
-        mq_wait(g->reply, 50);
-        for (struct mq_node *n = mq_pop_all(g->reply), *next; n; n = next) {
-            struct engine_event *ev =
-                (struct engine_event *)((char *)n - offsetof(struct engine_event, node));
-            next = n->next;
-            if (rc >= 0) {
-                rc = take_event(s, g, ev, streaming, e);
-            } else {
-                g->n_open -= ev->finish != FINISH_NONE;
-            }
-            engine_event_free(ev);
+        rc = rc < 0 ? fault(e, &te) : rc == TERN_CHUNK ? take_chunk(g, &c, streaming, e) : 0;
+        if (rc >= 0 && signals_pending()) {
+            rc = err_set(e, ERR_CANCELED, "interrupted");
+        }
+        if (rc < 0) {
+            return rc;
         }
     }
-    return rc;
 }
 
-static void print_speed(const struct setup *s, const struct generation *g, double seconds)
+static void print_speed(struct tern_engine *en, const struct generation *g, double seconds)
 {
-    uint64_t n_prompt = 0, n_cached = 0, n_out = 0, first = UINT64_MAX, last = 0,
-             start = UINT64_MAX, hash = 0;
+    uint64_t n_prompt = 0, n_out = 0, first = UINT64_MAX, last = 0, start = UINT64_MAX, hash = 0;
     for (int i = 0; i < g->n; i++) {
         const struct generation_prompt *p = &g->prompts[i];
         n_prompt += p->ids.n;
@@ -387,87 +377,86 @@ static void print_speed(const struct setup *s, const struct generation *g, doubl
         for (int k = 0; k < g->n_samples; k++) {
             const struct generation_output *out = &p->outputs[k];
             n_out += out->ids.n;
-            n_cached = out->n_cached > n_cached ? out->n_cached : n_cached;
             first =
                 out->first_token_ns && out->first_token_ns < first ? out->first_token_ns : first;
             last = out->last_token_ns > last ? out->last_token_ns : last;
             hash = hash64(out->ids.ids, out->ids.n * sizeof *out->ids.ids, hash);
         }
     }
-    struct engine_stats *stats = calloc(1, sizeof *stats);
+    struct tern_metrics m = TERN_METRICS_INIT;
+    struct tern_info info = TERN_INFO_INIT;
     double to_first = first != UINT64_MAX ? (double)(first - start) * 1e-9 : 0;
     double decode = last > first ? (double)(last - first) * 1e-9 : 0;
     fprintf(stderr,
             "%" PRIu64 " prompt tokens, first token after %.3f s (%.1f tok/s); %" PRIu64
             " tokens in %.3f s",
             n_prompt, to_first, to_first > 0 ? (double)n_prompt / to_first : 0, n_out, seconds);
-    if (stats && decode > 0 && n_out > (uint64_t)(g->n * g->n_samples)) {
-        engine_stats(s->engine, stats);
+    if (decode > 0 && n_out > (uint64_t)(g->n * g->n_samples) &&
+        tern_engine_metrics(en, &m, NULL) >= 0 && tern_engine_info(en, &info, NULL) >= 0) {
         double tokens = (double)(n_out - (uint64_t)(g->n * g->n_samples));
-        double passes = stats->steps > 1 ? (double)(stats->steps - 1) : 0;
-        const double bytes = (double)model_weight_bytes_per_token(s->model);
+        double passes = m.steps > 1 ? (double)(m.steps - 1) : 0;
+        const double bytes = (double)info.weight_bytes_per_token;
         fprintf(stderr, ", decode %.1f tok/s, %.2f GB/s of weights (%s, %.1f MB a token)",
-                tokens / decode, passes * bytes / decode * 1e-9, model_quantization(s->model),
-                bytes * 1e-6);
+                tokens / decode, passes * bytes / decode * 1e-9, info.quantization, bytes * 1e-6);
     }
     fprintf(stderr, "; ids hash %016" PRIx64 "\n", hash);
-    free(stats);
 }
 
-static int run(struct setup *s, const struct opts *o, const struct args_generate *own,
-               const struct args_sampling *a, struct generation *g, struct err *e)
+static int answer(struct tern_engine *en, const struct opts *o, const struct args_generate *own,
+                  const struct args_sampling *a, const struct tern_params *params,
+                  struct generation *g, struct err *e)
 {
-    struct sampling_params params;
-    struct stops stops = {.n_ids = 0};
-    int rc = setup_cpu(s, e);
-    rc = rc < 0 ? rc : setup_files(s, e);
-    rc = rc < 0 ? rc : collect_prompts(g, own, model_config(s->model)->vocab_size, e);
-    s->n_seqs_wanted = g->n * (int)a->n;
-    rc = rc < 0 ? rc : setup_plan(s, e);
-    rc = rc < 0 ? rc : encode_prompts(s, own, g, e);
-    rc = rc < 0 ? rc : fill_params(s, o, a, &params, &stops, e);
-    rc = rc < 0 ? rc : setup_load(s, e);
-    rc = rc < 0 ? rc : setup_engine(s, e);
-    rc = rc < 0 ? rc : mq_new(&g->reply, e);
-    if (rc < 0) {
-        return rc;
+    struct tern_info info = TERN_INFO_INIT;
+    struct tern_error te = TERN_ERROR_INIT;
+    if (tern_engine_info(en, &info, &te) < 0 || tern_engine_load(en, &te) < 0 ||
+        tern_queue_new(&g->queue, &te) < 0) {
+        return fault(e, &te);
     }
-    struct output_options oo = {.stop = stops.text,
-                                .stop_bytes = stops.bytes,
-                                .n_stop = a->stop.n,
-                                .include_stop_str = a->include_stop_str,
-                                .min_tokens = (int)a->min_tokens,
-                                .skip_special = a->skip_special_tokens};
-    int streaming = !own->json && g->n == 1 && params.n == 1;
+    int streaming = !own->json && g->n == 1 && a->n == 1;
+    int explicit_max = opts_source(o, "max-tokens") ? (int)a->max_tokens : 0;
     uint64_t start = clock_now_ns();
-    rc = generation_start(g, s->tokenizer, &oo, params.n, e);
+    int rc = generation_start(g, (int)a->n, e);
     for (int i = 0; rc >= 0 && i < g->n; i++) {
-        rc = submit(s, g, &g->prompts[i], &params, opts_source(o, "max-tokens") != OPT_FROM_DEFAULT,
-                    e);
-        if (rc >= 0) {
-            g->n_submitted++;
-            g->n_open += params.n;
-        }
+        rc = submit(en, g, &g->prompts[i], params, info.max_model_len, explicit_max, e);
     }
     if (rc < 0) {
-        struct err ignored;
-        for (int i = 0; i < g->n_submitted; i++) {
-            engine_abort(s->engine, g->prompts[i].request_id, -1, 0);
-        }
-        collect(s, g, 0, &ignored);
         return rc;
     }
-    rc = collect(s, g, streaming, e);
+    rc = collect(g, streaming, e);
     if (streaming) {
         fputc('\n', stdout);
     } else if (rc >= 0) {
-        rc = own->json ? generation_print_json(g, s->tokenizer, own->chat, e)
+        rc = own->json ? generation_print_json(g, tern_engine_tokenizer(en), own->chat, e)
                        : generation_print_text(g, e);
     }
     if (rc >= 0 && !own->quiet) {
         fflush(stdout);
-        print_speed(s, g, (double)(clock_now_ns() - start) * 1e-9);
+        print_speed(en, g, (double)(clock_now_ns() - start) * 1e-9);
     }
+    return rc;
+}
+
+static int run(struct tern_engine **en, const struct opts *o, const struct args_engine *engine_args,
+               const struct log *log, const struct args_generate *own,
+               const struct args_sampling *a, struct generation *g, struct err *e)
+{
+    struct tern_params *params = NULL;
+    struct tern_info info = TERN_INFO_INIT;
+    struct tern_error te = TERN_ERROR_INIT;
+    int n_prompts = own->prompts.n + own->prompt_files.n + (own->prompt_ids != NULL);
+    int n_outputs = (n_prompts ? n_prompts : 1) * (int)a->n;
+    int rc = lib_engine_open(en, engine_args, log, n_outputs, e);
+    if (rc >= 0 && tern_engine_info(*en, &info, &te) < 0) {
+        rc = fault(e, &te);
+    }
+    rc = rc < 0 ? rc : collect_prompts(g, own, info.vocab_size, e);
+    rc = rc < 0 ? rc : encode_prompts(*en, own, g, info.max_model_len, e);
+    if (rc >= 0 && tern_params_new(&params, *en, &te) < 0) {
+        rc = fault(e, &te);
+    }
+    rc = rc < 0 ? rc : fill_params(*en, o, a, engine_args->seed, params, e);
+    rc = rc < 0 ? rc : answer(*en, o, own, a, params, g, e);
+    tern_params_free(params);
     return rc;
 }
 
@@ -482,20 +471,21 @@ int cmd_generate(int argc, char **argv)
                                 args_sampling_table(&sampling),
                                 args_engine_table(&a)},
                      .n_tables = 3};
-    struct setup s = {.a = &a};
+    struct tern_engine *en = NULL;
+    struct log log;
     struct generation g = {0};
     struct err e = {0, ""};
     int rc = args_parse(&o, command, argc, argv);
     rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
     rc = rc < 0 ? args_find_model(command, &a) : rc;
     if (rc < 0) {
-        args_quiet_log(&o, &a, &s.log);
+        args_quiet_log(&o, &a, &log);
         signals_block();
-        rc = run(&s, &o, &own, &sampling, &g, &e);
+        rc = run(&en, &o, &a, &log, &own, &sampling, &g, &e);
         rc = rc < 0 ? args_fail(command, &e) : 0;
     }
-    setup_close(&s); /* first: the engine's events go to the generation's queue */
-    generation_fini(&g);
+    generation_fini(&g); /* ends what still runs */
+    tern_engine_close(en);
     opts_fini(&o);
     return rc;
 }

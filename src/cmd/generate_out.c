@@ -2,6 +2,7 @@
 #include "cmd/generate_out.h"
 #include "api/gen.h"
 #include "base/json.h"
+#include "lib/lib.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +22,7 @@ struct generation_prompt *generation_add(struct generation *g)
     return &g->prompts[g->n++];
 }
 
-int generation_start(struct generation *g, const struct tokenizer *t,
-                     const struct output_options *o, int n_samples, struct err *e)
+int generation_start(struct generation *g, int n_samples, struct err *e)
 {
     arena_init(&g->arena, 0);
     g->arena_ready = 1;
@@ -33,20 +33,15 @@ int generation_start(struct generation *g, const struct tokenizer *t,
         if (!p->outputs) {
             return err_set(e, ERR_NOMEM, "out of memory");
         }
-        for (int k = 0; k < n_samples; k++) {
-            p->outputs[k].ready = 1;
-            if (output_init(&p->outputs[k].text, t, o) < 0) {
-                return err_set(e, ERR_NOMEM, "out of memory");
-            }
-        }
     }
     return 0;
 }
 
+/* Entries of the chunk's token i, for the token that was added last. */
 static int keep_logprobs(struct generation *g, struct generation_output *out,
-                         const struct token_output *t)
+                         const struct tern_chunk *c, size_t i)
 {
-    size_t at = out->ids.n - 1; /* the token was just added */
+    size_t at = out->ids.n - 1, n = c->logprob_start[i + 1] - c->logprob_start[i];
     if (at >= out->logprobs_cap) {
         size_t cap = out->logprobs_cap ? out->logprobs_cap * 2 : 64;
         struct token_output *v = realloc(out->logprobs, cap * sizeof *v);
@@ -56,33 +51,44 @@ static int keep_logprobs(struct generation *g, struct generation_output *out,
         out->logprobs = v;
         out->logprobs_cap = cap;
     }
-    out->logprobs[at] = *t;
-    out->logprobs[at].top = arena_memdup(&g->arena, t->top, (size_t)t->n_top * sizeof *t->top);
-    return out->logprobs[at].top ? 0 : ERR_NOMEM;
+    struct token_logprob *top = arena_alloc(&g->arena, (n + 1) * sizeof *top);
+    for (size_t k = 0; top && k < n; k++) {
+        size_t from = c->logprob_start[i] + k;
+        top[k] =
+            (struct token_logprob){c->logprob_ids[from], c->logprobs[from], c->logprob_ranks[from]};
+    }
+    out->logprobs[at] = (struct token_output){.id = c->ids[i], .n_top = (int)n, .top = top};
+    return top ? 0 : ERR_NOMEM;
 }
 
-int generation_take(struct generation *g, struct generation_output *out,
-                    const struct engine_event *ev, int used)
+int generation_take(struct generation *g, struct generation_output *out, const struct tern_chunk *c)
 {
-    for (int i = 0; i < used; i++) {
-        if (token_ids_push(&out->ids, ev->tokens[i].id) < 0 ||
-            (ev->tokens[i].n_top > 0 && keep_logprobs(g, out, &ev->tokens[i]) < 0)) {
+    for (size_t i = 0; i < c->n_ids; i++) {
+        if (token_ids_push(&out->ids, c->ids[i]) < 0 ||
+            (c->logprob_start && keep_logprobs(g, out, c, i) < 0)) {
             return ERR_NOMEM;
         }
     }
-    out->n_cached = (uint64_t)ev->n_cached_tokens;
-    if (ev->first_token_ns) {
-        out->first_token_ns = ev->first_token_ns;
-        out->last_token_ns = ev->last_token_ns;
+    buf_append(&out->text, c->text, c->text_bytes);
+    if (c->first_token_ns) {
+        out->first_token_ns = c->first_token_ns;
+        out->last_token_ns = c->last_token_ns;
     }
-    return 0;
+    if (c->finish != TERN_RUNNING) {
+        out->finish = c->finish;
+        out->stop_id = c->stop_id;
+        out->stop_text_bytes = c->stop_text_bytes;
+        out->stop_text =
+            c->stop_text ? arena_strndup(&g->arena, c->stop_text, c->stop_text_bytes) : NULL;
+    }
+    return out->text.failed ? ERR_NOMEM : 0;
 }
 
 int generation_print_text(const struct generation *g, struct err *e)
 {
     for (int i = 0; i < g->n; i++) {
         for (int k = 0; k < g->n_samples; k++) {
-            const struct buf *text = &g->prompts[i].outputs[k].text.text;
+            const struct buf *text = &g->prompts[i].outputs[k].text;
             if (g->n * g->n_samples > 1) {
                 printf("=== prompt %d, output %d ===\n", i + 1, k + 1);
             }
@@ -152,15 +158,14 @@ static void write_output(struct json_writer *w, const struct generation_output *
     json_w_object(w);
     json_w_kint(w, "index", index);
     json_w_key(w, "text");
-    json_w_stringn(w, out->text.text.data ? out->text.text.data : "", out->text.text.len);
+    json_w_stringn(w, out->text.data ? out->text.data : "", out->text.len);
     write_ids(w, "token_ids", &out->ids);
-    json_w_kstring(w, "finish_reason", finish_reason_name(out->text.finish));
+    json_w_kstring(w, "finish_reason", tern_finish_name(out->finish));
     json_w_key(w, "stop_reason");
-    if (out->text.stop_index >= 0) {
-        json_w_stringn(w, out->text.o.stop[out->text.stop_index],
-                       out->text.o.stop_bytes[out->text.stop_index]);
-    } else if (out->text.stop_token_id >= 0) {
-        json_w_int(w, out->text.stop_token_id);
+    if (out->stop_text) {
+        json_w_stringn(w, out->stop_text, out->stop_text_bytes);
+    } else if (out->stop_id >= 0) {
+        json_w_int(w, out->stop_id);
     } else {
         json_w_null(w);
     }
@@ -173,7 +178,7 @@ static void write_output(struct json_writer *w, const struct generation_output *
     json_w_object_end(w);
 }
 
-int generation_print_json(const struct generation *g, const struct tokenizer *t, int chat,
+int generation_print_json(const struct generation *g, const struct tern_tokenizer *t, int chat,
                           struct err *e)
 {
     struct buf b;
@@ -197,7 +202,7 @@ int generation_print_json(const struct generation *g, const struct tokenizer *t,
         json_w_array(&w);
         for (int k = 0; k < g->n_samples; k++) {
             n_out += (int64_t)p->outputs[k].ids.n;
-            write_output(&w, &p->outputs[k], k, t, chat);
+            write_output(&w, &p->outputs[k], k, t->tokenizer, chat);
         }
         json_w_array_end(&w);
         json_w_key(&w, "usage");
@@ -221,20 +226,17 @@ void generation_fini(struct generation *g)
     for (int i = 0; i < g->n; i++) {
         struct generation_prompt *p = &g->prompts[i];
         for (int k = 0; p->outputs && k < g->n_samples; k++) {
-            if (p->outputs[k].ready) {
-                output_fini(&p->outputs[k].text);
-            }
+            buf_fini(&p->outputs[k].text);
             token_ids_fini(&p->outputs[k].ids);
             free(p->outputs[k].logprobs);
         }
         free(p->outputs);
         free(p->text);
         token_ids_fini(&p->ids);
+        tern_request_close(p->request);
     }
     free(g->prompts);
-    if (g->reply) {
-        mq_free(g->reply);
-    }
+    tern_queue_free(g->queue);
     if (g->arena_ready) {
         arena_fini(&g->arena);
     }

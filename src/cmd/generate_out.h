@@ -4,47 +4,48 @@
 #define TERN_CMD_GENERATE_OUT_H
 
 #include "base/arena.h"
-#include "base/mq.h"
+#include "base/buf.h"
 #include "engine/engine.h"
-#include "engine/output.h"
+#include "tern.h"
 #include "text/tokenizer.h"
 
 struct generation_output {
-    struct output text;
+    struct buf text;
     struct token_ids ids;
     struct token_output
         *logprobs; /* [ids.n], entries in the generation's arena; NULL without logprobs */
     size_t logprobs_cap;
-    enum finish_reason finish;
-    uint64_t n_cached, first_token_ns, last_token_ns;
-    int ready; /* `text` was initialised */
+    int finish, stop_id; /* as in the chunk */
+    const char *stop_text;
+    size_t stop_text_bytes;
+    uint64_t first_token_ns, last_token_ns;
 };
 
 struct generation_prompt {
     char *text; /* as given, or as rendered by the chat template; NULL for ids */
     size_t text_bytes;
     struct token_ids ids;
-    uint64_t request_id, arrival_ns;
+    uint64_t arrival_ns;
+    struct tern_request *request;
     struct generation_output *outputs; /* [n_samples] */
 };
 
 struct generation {
     struct generation_prompt *prompts;
-    int n, cap, n_samples, n_submitted, n_open;
-    struct mq *reply;
-    struct arena arena; /* logprob entries */
+    int n, cap, n_samples;
+    struct tern_queue *queue;
+    struct arena arena; /* logprob entries and stop strings */
     int arena_ready;
 };
 
 struct generation_prompt *generation_add(struct generation *g); /* NULL when out of memory */
-int generation_start(struct generation *g, const struct tokenizer *t,
-                     const struct output_options *o, int n_samples, struct err *e);
-/* Keeps the first `used` tokens of an event, and how it ended. 0 or ERR_NOMEM. */
+int generation_start(struct generation *g, int n_samples, struct err *e);
+/* Keeps what a chunk says. 0 or ERR_NOMEM. */
 int generation_take(struct generation *g, struct generation_output *out,
-                    const struct engine_event *ev, int used);
+                    const struct tern_chunk *c);
 int generation_print_text(const struct generation *g, struct err *e);
-int generation_print_json(const struct generation *g, const struct tokenizer *t, int chat,
+int generation_print_json(const struct generation *g, const struct tern_tokenizer *t, int chat,
                           struct err *e);
-void generation_fini(struct generation *g);
+void generation_fini(struct generation *g); /* ends requests that run */
 
 #endif

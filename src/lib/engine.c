@@ -175,6 +175,14 @@ int lib_engine_load(struct tern_engine *en, struct err *e)
     return rc < 0 ? rc : 0;
 }
 
+int lib_engine_is_closed(struct tern_engine *en, struct err *e)
+{
+    pthread_mutex_lock(&en->lock);
+    int closed = en->closed;
+    pthread_mutex_unlock(&en->lock);
+    return closed ? err_set(e, ERR_CANCELED, "the engine is closed") : 0;
+}
+
 int tern_engine_load(struct tern_engine *en, struct tern_error *error)
 {
     struct err e;

@@ -76,6 +76,7 @@ struct tern_engine {
 int lib_engine_open(struct tern_engine **out, const struct args_engine *a, const struct log *log,
                     int n_outputs, struct err *e);
 int lib_engine_load(struct tern_engine *en, struct err *e);
+int lib_engine_is_closed(struct tern_engine *en, struct err *e); /* ERR_CANCELED, or 0 */
 void lib_engine_unref(struct tern_engine *en);
 /* As engine_abort; nothing when the engine is gone. */
 void lib_engine_abort(struct tern_engine *en, uint64_t id, int sample, int stopped);

@@ -223,6 +223,7 @@ static int start(struct tern_request *r, const struct tern_params *p, struct err
     int rc = encode(r, e);
     rc = rc < 0 ? rc : lib_params_apply(p, r->engine, s->plan.max_model_len - (int)r->ids.n, er, e);
     rc = rc < 0 ? rc : init_samples(r, p, &er->params, e);
+    rc = rc < 0 ? rc : lib_engine_load(r->engine, e); /* after all that can be refused without */
     if (rc >= 0) {
         er->prompt = arena_memdup(&er->arena, r->ids.ids, r->ids.n * sizeof *r->ids.ids);
         er->n_prompt = (int)r->ids.n;
@@ -246,7 +247,7 @@ int tern_request_start(struct tern_request *r, const struct tern_params *params,
         err_set(&e, ERR_INVALID, "the request was started already");
         return lib_fail(error, &e);
     }
-    int rc = lib_engine_load(r->engine, &e);
+    int rc = lib_engine_is_closed(r->engine, &e);
     rc = rc < 0 ? lib_fail(error, &e) : 0;
     if (rc >= 0 && !params) {
         rc = tern_params_new(&defaults, r->engine, error);
