@@ -6,8 +6,8 @@
  * The time limit is an alarm that ends the process, whatever call it waits in. */
 #include "base/buf.h"
 #include "cmd/args.h"
-#include "lib/args_words.h"
 #include "cmd/cmd.h"
+#include "lib/args_words.h"
 #include "net/client.h"
 #include <errno.h>
 #include <netdb.h>
