@@ -4,6 +4,7 @@
  *   bench serve       requests over HTTP against any OpenAI-compatible server (bench_serve.c)
  *   bench latency     one batch at a time, in this process      (bench_offline.c)
  *   bench throughput  many requests at once, in this process
+ *   bench sweep       the same for several values of the scheduler's limits
  *
  * Data (bench_data.c) is made before the clock starts. */
 #ifndef TERN_CMD_BENCH_H
@@ -94,5 +95,6 @@ void bench_date(char out[32]); /* YYYYmmdd-HHMMSS, local time */
 int bench_serve(int argc, char **argv);
 int bench_latency(int argc, char **argv);
 int bench_throughput(int argc, char **argv);
+int bench_sweep(int argc, char **argv);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tern bench latency and throughput: the engine in this process, without HTTP. */
+/* tern bench latency, throughput and sweep: the engine in this process, without HTTP. */
 #include "base/clock.h"
 #include "base/mq.h"
 #include "cmd/args.h"
@@ -14,6 +14,7 @@
 
 #define G_LATENCY    "Latency"
 #define G_THROUGHPUT "Throughput"
+#define G_SWEEP      "Sweep"
 
 struct args_latency {
     int64_t input_len, output_len, batch_size, n, num_iters_warmup, num_iters;
@@ -63,6 +64,7 @@ static const struct opt throughput_rows[] = {
      .meta = "FILE",
      .help = "Result as JSON."},
 };
+#undef FIELD
 
 /* A submitted batch: every output has exactly output_len tokens. */
 struct batch {
@@ -71,7 +73,29 @@ struct batch {
     uint64_t *ids;
     int n_requests, n_open;
     int64_t n_output_tokens;
+    struct bench_values ttft, tpot; /* seconds; kept when keeps_times */
+    int keeps_times;
 };
+
+static void close_batch(struct batch *b)
+{
+    mq_free(b->reply);
+    free(b->ids);
+    free(b->ttft.v);
+    free(b->tpot.v);
+}
+
+/* From submission to the first token, and from token to token of a finished output. */
+static int keep_times(struct batch *b, const struct engine_event *ev)
+{
+    const int n = (int)(intptr_t)ev->user;
+    if (!b->keeps_times || ev->first_token_ns == 0) {
+        return 0;
+    }
+    int rc = bench_values_add(&b->ttft, (double)(ev->first_token_ns - ev->queued_ns) * 1e-9);
+    double decode = (double)(ev->last_token_ns - ev->first_token_ns) * 1e-9;
+    return rc < 0 || n < 2 ? rc : bench_values_add(&b->tpot, decode / (n - 1));
+}
 
 static int submit(struct batch *b, const int32_t *prompt, int n_prompt, int output_len, int n,
                   struct err *e)
@@ -88,6 +112,7 @@ static int submit(struct batch *b, const int32_t *prompt, int n_prompt, int outp
     r->prompt = arena_memdup(&r->arena, prompt, (size_t)n_prompt * sizeof *prompt);
     r->n_prompt = n_prompt;
     r->reply = b->reply;
+    r->user = (void *)(intptr_t)output_len;
     r->arrival_ns = clock_now_ns();
     r->id = b->ids[b->n_requests] = engine_new_id(b->s->engine);
     int rc = r->prompt ? engine_submit(b->s->engine, r, e) : err_set(e, ERR_NOMEM, "out of memory");
@@ -122,6 +147,8 @@ static int finish(struct batch *b, int rc, struct err *e)
             b->n_open -= ev->finish != FINISH_NONE;
             if (ev->finish == FINISH_ERROR && rc >= 0) {
                 rc = err_set(e, ERR_INTERNAL, "%s", ev->error);
+            } else if (ev->finish != FINISH_NONE && keep_times(b, ev) < 0 && rc >= 0) {
+                rc = err_set(e, ERR_NOMEM, "out of memory");
             }
             engine_event_free(ev);
         }
@@ -222,8 +249,7 @@ static int run_latency(struct setup *s, const struct args_latency *a, struct err
     }
     rc = rc < 0 ? rc : report_latency(s, a, &latencies, e);
     setup_close(s); /* first: the engine's events go to the queue */
-    mq_free(b.reply);
-    free(b.ids);
+    close_batch(&b);
     free(prompts);
     free(latencies.v);
     return rc;
@@ -279,33 +305,158 @@ static int submit_all(struct batch *b, const struct bench_dataset *d, int n, str
     return rc;
 }
 
+/* Runs the whole dataset at once; b and d are then for the caller to read and close. */
+static int run_dataset(struct setup *s, struct batch *b, struct bench_dataset *d, int n,
+                       const struct args_bench_data *data, double *seconds, struct err *e)
+{
+    struct bench_codec codec;
+    int rc = setup_check(s, e);
+    rc = rc < 0 ? rc : bench_codec_local(&codec, s->tokenizer, e);
+    rc = rc < 0 ? rc : bench_data_make(d, data, &codec, e);
+    rc = rc < 0 ? rc : setup_load(s, e);
+    rc = rc < 0 ? rc : setup_engine(s, e);
+    rc = rc < 0 ? rc : mq_new(&b->reply, e);
+    b->ids = calloc(d->n + 1, sizeof *b->ids);
+    if (rc >= 0 && !b->ids) {
+        rc = err_set(e, ERR_NOMEM, "out of memory");
+    }
+    if (rc >= 0) {
+        uint64_t start = clock_now_ns();
+        rc = submit_all(b, d, n, e);
+        rc = finish(b, rc, e);
+        *seconds = (double)(clock_now_ns() - start) * 1e-9;
+    }
+    return rc;
+}
+
 static int run_throughput(struct setup *s, const struct args_throughput *a,
                           const struct args_bench_data *data, struct err *e)
 {
     struct batch b = {.s = s};
     struct bench_dataset d = {0};
-    struct bench_codec codec;
-    int rc = setup_check(s, e);
-    rc = rc < 0 ? rc : bench_codec_local(&codec, s->tokenizer, e);
-    rc = rc < 0 ? rc : bench_data_make(&d, data, &codec, e);
-    rc = rc < 0 ? rc : setup_load(s, e);
-    rc = rc < 0 ? rc : setup_engine(s, e);
-    rc = rc < 0 ? rc : mq_new(&b.reply, e);
-    b.ids = calloc(d.n + 1, sizeof *b.ids);
-    if (rc >= 0 && !b.ids) {
-        rc = err_set(e, ERR_NOMEM, "out of memory");
-    }
-    if (rc >= 0) {
-        uint64_t start = clock_now_ns();
-        rc = submit_all(&b, &d, (int)a->n, e);
-        rc = finish(&b, rc, e);
-        double seconds = (double)(clock_now_ns() - start) * 1e-9;
-        rc = rc < 0 ? rc : report_throughput(s, a, &d, b.n_output_tokens, seconds, e);
-    }
+    double seconds;
+    int rc = run_dataset(s, &b, &d, (int)a->n, data, &seconds, e);
+    rc = rc < 0 ? rc : report_throughput(s, a, &d, b.n_output_tokens, seconds, e);
     setup_close(s); /* first: the engine's events go to the queue */
-    mq_free(b.reply);
-    free(b.ids);
+    close_batch(&b);
     bench_data_fini(&d);
+    return rc;
+}
+
+/* ---- sweep ---- */
+
+struct args_sweep {
+    struct opt_list batched_tokens, seqs;
+    const char *output_json;
+};
+#define FIELD(f) offsetof(struct args_sweep, f)
+static const struct opt sweep_rows[] = {
+    {.name = "sweep-batched-tokens",
+     .type = OPT_LIST,
+     .offset = FIELD(batched_tokens),
+     .group = G_SWEEP,
+     .meta = "N [N ...]",
+     .help = "Values of --max-num-batched-tokens. Default: the one of that option."},
+    {.name = "sweep-seqs",
+     .type = OPT_LIST,
+     .offset = FIELD(seqs),
+     .group = G_SWEEP,
+     .meta = "N [N ...]",
+     .help = "Values of --max-num-seqs; each is run with each of the former."},
+    {.name = "output-json",
+     .type = OPT_STRING,
+     .offset = FIELD(output_json),
+     .group = G_SWEEP,
+     .meta = "FILE",
+     .help = "Result as JSON."},
+};
+#undef FIELD
+
+/* Value i of a list, or the one value there is without a list. */
+static int64_t swept(const struct opt_list *list, int i, int64_t otherwise)
+{
+    return list->n == 0 ? otherwise : strtoll(list->v[i], NULL, 10);
+}
+
+static int check_swept(const struct opt_list *list, const char *name, struct err *e)
+{
+    for (int i = 0; i < list->n; i++) {
+        char *end;
+        long long v = strtoll(list->v[i], &end, 10);
+        if (*end != 0 || v < 1 || v > 1 << 20) {
+            return err_set(e, ERR_INVALID, "%s: a number from 1 to 1048576 is needed, not '%s'",
+                           name, list->v[i]);
+        }
+    }
+    return 0;
+}
+
+static void report_point(struct batch *b, const struct args_engine *a, double seconds,
+                         struct json_writer *w)
+{
+    bench_values_sort(&b->ttft);
+    bench_values_sort(&b->tpot);
+    const double rate = (double)b->n_output_tokens / seconds;
+    printf("%14lld %8lld %14.1f %12.1f %12.1f %12.2f %12.2f\n",
+           (long long)a->max_num_batched_tokens, (long long)a->max_num_seqs, rate,
+           1e3 * bench_percentile(&b->ttft, 50), 1e3 * bench_percentile(&b->ttft, 99),
+           1e3 * bench_percentile(&b->tpot, 50), 1e3 * bench_percentile(&b->tpot, 99));
+    fflush(stdout);
+    json_w_object(w);
+    json_w_kint(w, "max_num_batched_tokens", a->max_num_batched_tokens);
+    json_w_kint(w, "max_num_seqs", a->max_num_seqs);
+    json_w_kdouble(w, "output_throughput", rate);
+    json_w_kdouble(w, "median_ttft_ms", 1e3 * bench_percentile(&b->ttft, 50));
+    json_w_kdouble(w, "p99_ttft_ms", 1e3 * bench_percentile(&b->ttft, 99));
+    json_w_kdouble(w, "median_tpot_ms", 1e3 * bench_percentile(&b->tpot, 50));
+    json_w_kdouble(w, "p99_tpot_ms", 1e3 * bench_percentile(&b->tpot, 99));
+    json_w_object_end(w);
+}
+
+/* One point of the sweep: an engine of its own, so that nothing stays from the point before. */
+static int run_point(struct args_engine *a, const struct log *log,
+                     const struct args_bench_data *data, struct json_writer *w, struct err *e)
+{
+    struct setup s = {.a = a, .log = *log};
+    struct batch b = {.s = &s, .keeps_times = 1};
+    struct bench_dataset d = {0};
+    double seconds;
+    int rc = run_dataset(&s, &b, &d, 1, data, &seconds, e);
+    if (rc >= 0) {
+        report_point(&b, a, seconds, w);
+    }
+    setup_close(&s);
+    close_batch(&b);
+    bench_data_fini(&d);
+    return rc;
+}
+
+static int run_sweep(struct args_engine *a, const struct log *log, const struct args_sweep *own,
+                     const struct args_bench_data *data, struct err *e)
+{
+    const int64_t tokens = a->max_num_batched_tokens, seqs = a->max_num_seqs;
+    struct buf out;
+    struct json_writer w;
+    int rc = 0;
+    if (check_swept(&own->batched_tokens, "--sweep-batched-tokens", e) < 0 ||
+        check_swept(&own->seqs, "--sweep-seqs", e) < 0) {
+        return e->code;
+    }
+    buf_init(&out);
+    json_w_init(&w, &out);
+    json_w_array(&w);
+    printf("%14s %8s %14s %12s %12s %12s %12s\n", "batched tokens", "seqs", "output tok/s",
+           "TTFT p50 ms", "TTFT p99 ms", "TPOT p50 ms", "TPOT p99 ms");
+    for (int i = 0; rc >= 0 && i < (own->batched_tokens.n > 0 ? own->batched_tokens.n : 1); i++) {
+        for (int k = 0; rc >= 0 && k < (own->seqs.n > 0 ? own->seqs.n : 1); k++) {
+            a->max_num_batched_tokens = swept(&own->batched_tokens, i, tokens);
+            a->max_num_seqs = swept(&own->seqs, k, seqs);
+            rc = run_point(a, log, data, &w, e);
+        }
+    }
+    json_w_array_end(&w);
+    rc = rc >= 0 && own->output_json ? bench_save_json(own->output_json, &out, 0, e) : rc;
+    buf_fini(&out);
     return rc;
 }
 
@@ -361,6 +512,33 @@ int bench_throughput(int argc, char **argv)
         signals_block();
         data.seed = a.seed;
         rc = run_throughput(&s, &own, &data, &e);
+        rc = rc < 0 ? args_fail(command, &e) : 0;
+    }
+    opts_fini(&o);
+    return rc;
+}
+
+int bench_sweep(int argc, char **argv)
+{
+    const char *command = "tern bench sweep";
+    struct args_sweep own = {0};
+    struct args_bench_data data = {0};
+    struct args_engine a = {0};
+    struct opts o = {.usage = "tern bench sweep MODEL [options]",
+                     .tables = {{sweep_rows, sizeof sweep_rows / sizeof *sweep_rows, &own},
+                                args_bench_data_table(&data, 0),
+                                args_engine_table(&a)},
+                     .n_tables = 3};
+    struct log log;
+    struct err e = {0, ""};
+    int rc = args_parse(&o, command, argc, argv);
+    rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
+    rc = rc < 0 ? args_find_model(command, &a) : rc;
+    if (rc < 0) {
+        args_quiet_log(&o, &a, &log);
+        signals_block();
+        data.seed = a.seed;
+        rc = run_sweep(&a, &log, &own, &data, &e);
         rc = rc < 0 ? args_fail(command, &e) : 0;
     }
     opts_fini(&o);

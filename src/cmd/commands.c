@@ -75,7 +75,8 @@ const struct command commands[] = {
      "tern eval MODEL --perplexity text.txt\n"
      "tern eval --base-url http://127.0.0.1:8000 --tasks ceval --data DIR"},
     {"bench", G_MEASURE, cmd_bench, "latency, throughput and serving benchmarks, as vLLM's",
-     "Leads to three benchmarks with the names, defaults, tables and JSON of vLLM's.",
+     "Leads to benchmarks with the names, defaults, tables and JSON of vLLM's, and to those of the "
+     "machine and the kernels.",
      "tern bench throughput MODEL\n"
      "tern bench serve --base-url http://127.0.0.1:8000 --dataset-name random"},
     {"bench serve", G_MEASURE, bench_serve, "requests over HTTP against a running server",
@@ -87,6 +88,10 @@ const struct command commands[] = {
     {"bench throughput", G_MEASURE, bench_throughput, "many requests at once, without a server",
      "Gives all requests to the engine at once, in this process, and counts tokens a second.",
      "tern bench throughput MODEL --num-prompts 100"},
+    {"bench sweep", G_MEASURE, bench_sweep, "throughput for several limits of the scheduler",
+     "Runs the same requests once for each pair of --sweep-batched-tokens and --sweep-seqs and "
+     "prints a line of rates and latencies for each.",
+     "tern bench sweep MODEL --num-prompts 64 --sweep-batched-tokens 512 2048 --sweep-seqs 8 32"},
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 

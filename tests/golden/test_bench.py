@@ -172,3 +172,23 @@ def test_the_published_sonnets_and_traces_are_read(server, tmp_path):
     _, doc = bench(server, tmp_path, "--dataset-name", "timed_trace", "--dataset-path", folder / "conversation_trace.jsonl",
                    "--num-prompts", 2, "--trace-max-len", 1000, "--trace-speed", 1000, "--output-len", 2)
     assert doc["completed"] == 2
+
+
+def test_a_sweep_runs_every_pair_of_limits(tmp_path):
+    out = tmp_path / "sweep.json"
+    r = run("bench", "sweep", MODEL, "--dataset-name", "random", "--random-input-len", 40, "--random-output-len", 8,
+            "--num-prompts", 4, "--sweep-batched-tokens", 16, 64, "--sweep-seqs", 1, 4, "--output-json", out,
+            "--max-model-len", 256)
+    assert r.returncode == 0, r.stderr
+    points = json.loads(out.read_text())
+    assert [(p["max_num_batched_tokens"], p["max_num_seqs"]) for p in points] == [(16, 1), (16, 4), (64, 1), (64, 4)]
+    lines = r.stdout.decode().splitlines()
+    assert len(lines) == 5 and lines[0].split()[:2] == ["batched", "tokens"]
+    for line, p in zip(lines[1:], points):
+        assert float(line.split()[2]) == pytest.approx(p["output_throughput"], abs=0.1)
+        assert 0 < p["median_ttft_ms"] <= p["p99_ttft_ms"] and 0 < p["median_tpot_ms"] <= p["p99_tpot_ms"]
+
+
+def test_a_sweep_over_something_else_than_numbers_is_refused():
+    r = run("bench", "sweep", MODEL, "--sweep-seqs", "4", "many")
+    assert r.returncode == 1 and r.stdout == b"" and b"--sweep-seqs" in r.stderr and b"'many'" in r.stderr
