@@ -29,7 +29,7 @@ for group in "$@"; do
     test)
         want="$want libcmocka-dev python3 python3-pytest python3-sentencepiece python3-jinja2 python3-numpy"
         want="$want g++ valgrind python3-venv ca-certificates curl git openssl qemu-user libtest-json-schema-acceptance-perl"
-        want="$want mandoc groff-base dpkg-dev systemd python3-yaml"
+        want="$want mandoc groff-base dpkg-dev systemd strace python3-yaml"
         has_node || want="$want nodejs npm"
         want="$want chromium nginx-light fonts-dejavu-core fonts-wqy-microhei"
         ;;

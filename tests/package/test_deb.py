@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -90,3 +91,33 @@ def test_the_unit_is_verified_and_its_exposure_is_at_most_2(root, tmp_path):
                        capture_output=True, text=True)
     level = re.search(r"Overall exposure level for tern.service: ([\d.]+)", r.stdout)
     assert r.returncode == 0 and float(level[1]) <= 2.0, r.stdout
+
+
+def names_of(group):
+    """The system calls of systemd's group, groups inside it included."""
+    out = set()
+    r = subprocess.run(["systemd-analyze", "syscall-filter", group], capture_output=True, text=True, check=True)
+    for line in r.stdout.splitlines()[1:]:
+        word = line.split("#")[0].strip()
+        out |= names_of(word) if word.startswith("@") else {word} if word else set()
+    return out
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze") or not shutil.which("strace"),
+                    reason="systemd or strace is not installed")
+def test_the_unit_allows_every_system_call_that_serving_makes(root, tmp_path):
+    allowed = set()
+    for line in (root / "lib/systemd/system/tern.service").read_text().splitlines():
+        if line.startswith("SystemCallFilter="):
+            words = line.removeprefix("SystemCallFilter=")
+            calls = set().union(*(names_of(w) if w.startswith("@") else {w} for w in words.lstrip("~").split()))
+            allowed = allowed - calls if words.startswith("~") else allowed | calls
+    trace = tmp_path / "trace"
+    with ternlib.Server(args=["--max-model-len", 512], wrapper=["strace", "-f", "-o", trace]) as s:
+        s.completion("a", max_tokens=3)
+        s.metrics()
+        for child in pathlib.Path(f"/proc/{s.proc.pid}/task/{s.proc.pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGTERM)  # strace itself would leave at a signal
+        assert s.proc.wait(20 * ternlib.SLOW) == 0
+    used = set(re.findall(r"^\d+ +([a-z0-9_]+)\(", trace.read_text(), re.M))
+    assert len(used) > 30 and used <= allowed, used - allowed
