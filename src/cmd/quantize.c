@@ -10,6 +10,8 @@
 #include "cmd/eval.h"
 #include "cmd/signals.h"
 #include "lib/setup.h"
+#include "model/calibrate.h"
+#include "model/pack.h"
 #include "model/quant_write.h"
 #include <dirent.h>
 #include <errno.h>
@@ -24,12 +26,14 @@
 
 #define G_QUANTIZE "Quantization"
 #define TEXT_BYTES ((size_t)1 << 30)
-#define SEQS       4 /* windows of a text that are in flight */
+#define SEQS       4   /* windows of a text that are in flight */
+#define WINDOW     512 /* tokens of a calibration text that see each other */
 
 struct args_quantize {
-    const char *scheme, *format, *group, *head, *text;
+    const char *scheme, *format, *group, *head, *text, *calibrate;
+    int64_t calibration_tokens;
     struct opt_list ignored;
-    int search, json;
+    int search, json, pack;
 };
 
 #define FIELD(f) offsetof(struct args_quantize, f)
@@ -39,7 +43,8 @@ static const struct opt rows[] = {
      .offset = FIELD(scheme),
      .group = G_QUANTIZE,
      .choices = "int8|int4|fp8|w2",
-     .help = "What the linear layers become; w2: the 2-bit convolutional code. Needed."},
+     .help = "What the linear layers become; w2: the 2-bit convolutional code. Needed unless "
+             "--pack."},
     {.name = "format",
      .type = OPT_STRING,
      .offset = FIELD(format),
@@ -61,6 +66,21 @@ static const struct opt rows[] = {
      .group = G_QUANTIZE,
      .def = "true",
      .help = "int4: the scale with the smallest squared error; else the one that spans the range."},
+    {.name = "calibrate",
+     .type = OPT_STRING,
+     .offset = FIELD(calibrate),
+     .group = G_QUANTIZE,
+     .meta = "FILE",
+     .help = "int4: a text that shows which channels matter (AWQ): scales of channels are searched "
+             "for and folded into norms, v and up; errors are weighted by the activations."},
+    {.name = "calibration-tokens",
+     .type = OPT_SIZE,
+     .offset = FIELD(calibration_tokens),
+     .group = G_QUANTIZE,
+     .def = "8192",
+     .min = 1,
+     .max = 1e7,
+     .help = "Tokens of that text that are read, in windows of 512."},
     {.name = "head",
      .type = OPT_STRING,
      .offset = FIELD(head),
@@ -77,6 +97,14 @@ static const struct opt rows[] = {
      .help = "Linear layers that stay as they are, by whole name, first or last parts; none: all "
              "are quantized. Default: fp8 o_proj gate_proj up_proj, others none. Norms always "
              "stay, embedding and head unless --head."},
+    {.name = "pack",
+     .type = OPT_BOOL,
+     .offset = FIELD(pack),
+     .group = G_QUANTIZE,
+     .def = "false",
+     .help = "Packed for tern: model.tern, which is mapped instead of loaded, in place of a format "
+             "that others read. Without --scheme: of MODEL as it is (any format, with "
+             "--quantization and --quantization-head as elsewhere)."},
     {.name = "perplexity",
      .type = OPT_STRING,
      .offset = FIELD(text),
@@ -96,6 +124,7 @@ struct quantizing {
     const struct args_engine *engine;
     struct log log;
     struct quant_write_options o;
+    struct calibration calibration;
     const char *out;
     char temporary[PATH_MAX];
     struct json_writer json;
@@ -165,8 +194,10 @@ static void print_report(struct quantizing *q)
         fwrite(q->report.data ? q->report.data : "", 1, q->report.len, stdout);
         return;
     }
-    printf("%d matrices quantized, %d kept, relative error %.3f %% (root mean square)\n",
-           q->n_quantized, q->n_kept, 100 * error);
+    if (q->own->scheme) {
+        printf("%d matrices quantized, %d kept, relative error %.3f %% (root mean square)\n",
+               q->n_quantized, q->n_kept, 100 * error);
+    }
     printf("weights %.1f MiB -> %.1f MiB\n", (double)q->in_bytes / 1048576,
            (double)q->out_bytes / 1048576);
     if (q->own->text) {
@@ -195,6 +226,44 @@ static int perplexity(struct quantizing *q, const char *model, double *out, stru
     setup_close(&s); /* first: the engine's events go to the backend's queue */
     eval_local_close(&b);
     buf_fini(&text.text);
+    return rc;
+}
+
+/* Runs MODEL over the calibration text. */
+static int calibrate(struct quantizing *q, struct err *e)
+{
+    struct args_engine a = *q->engine;
+    struct setup s = {.a = &a, .log = q->log, .n_seqs_wanted = 1};
+    struct token_ids ids = {0};
+    struct buf text;
+    buf_init(&text);
+    int rc = buf_read_file(&text, q->own->calibrate, TEXT_BYTES, e);
+    rc = rc < 0 ? rc : setup_check(&s, e);
+    rc = rc < 0 ? rc : setup_load(&s, e);
+    rc = rc < 0 ? rc
+                : tokenizer_encode(s.tokenizer, text.data ? text.data : "", text.len, 0, &ids, e);
+    if (rc >= 0 && ids.n == 0) {
+        rc = err_set(e, ERR_INVALID, "%s: no text to calibrate with", q->own->calibrate);
+    }
+    if (rc >= 0) {
+        const int64_t n = q->own->calibration_tokens;
+        const int longest = model_config(s.model)->max_position_embeddings;
+        const struct calibration_options o = {
+            .model = s.model,
+            .kernels = s.kernels,
+            .pool = s.pool,
+            .ids = ids.ids,
+            .n_ids = (int)((int64_t)ids.n < n ? (int64_t)ids.n : n),
+            .window = longest < WINDOW ? longest : WINDOW,
+            .stop = interrupted,
+        };
+        rc = calibration_run(&q->calibration, &o, e);
+    }
+    q->o.calibration = &q->calibration;
+    q->o.kernels = s.kernels;
+    setup_close(&s);
+    token_ids_fini(&ids);
+    buf_fini(&text);
     return rc;
 }
 
@@ -328,24 +397,54 @@ static int make_temporary(struct quantizing *q, struct err *e)
 
 /* ---- the command ---- */
 
+static int copy_all_companions(const struct quantizing *q, struct err *e)
+{
+    const char *model = q->engine->model, *tokenizer = q->engine->tokenizer;
+    struct stat sb;
+    int rc = tokenizer ? copy_companions(q, tokenizer, e) : 0;
+    return rc >= 0 && stat(model, &sb) == 0 && S_ISDIR(sb.st_mode) ? copy_companions(q, model, e)
+                                                                   : rc;
+}
+
 static int write_model(struct quantizing *q, struct setup *s, struct err *e)
 {
     char path[PATH_MAX];
     struct buf config;
-    struct stat sb;
-    const char *model = q->engine->model, *tokenizer = q->engine->tokenizer;
     buf_init(&config);
     int rc = quant_write_config(s->model, &q->o, &config, e);
     rc = rc < 0 ? rc : path_in(path, q->temporary, "config.json", e);
     rc = rc < 0 ? rc : write_file(path, NULL, config.data, config.len, e);
-    if (rc >= 0 && tokenizer) {
-        rc = copy_companions(q, tokenizer, e);
-    }
-    if (rc >= 0 && stat(model, &sb) == 0 && S_ISDIR(sb.st_mode)) {
-        rc = copy_companions(q, model, e);
-    }
     rc = rc < 0 ? rc : path_in(path, q->temporary, "model.safetensors", e);
     rc = rc < 0 ? rc : quant_write_weights(s->model, &q->o, path, s->pool, &q->out_bytes, e);
+    buf_fini(&config);
+    return rc;
+}
+
+/* config.json and model.tern of the model at `from`, in place of what --scheme wrote. */
+static int pack_model(struct quantizing *q, const char *from, struct err *e)
+{
+    struct args_engine a = *q->engine;
+    struct setup s = {.a = &a, .log = q->log};
+    char path[PATH_MAX];
+    struct buf config;
+    a.model = from;
+    buf_init(&config);
+    int rc = setup_cpu(&s, e);
+    rc = rc < 0 ? rc : setup_files(&s, e);
+    rc = rc < 0 ? rc : pack_check(s.model, e);
+    rc = rc < 0 ? rc : quant_write_config(s.model, NULL, &config, e);
+    rc = rc < 0 ? rc : setup_load(&s, e);
+    rc = rc < 0 ? rc : path_in(path, q->temporary, "config.json", e);
+    if (rc >= 0) {
+        unlink(path);
+        rc = write_file(path, NULL, config.data, config.len, e);
+    }
+    rc = rc < 0 ? rc : path_in(path, q->temporary, PACK_FILE, e);
+    rc = rc < 0 ? rc : pack_write(s.model, path, &q->out_bytes, e);
+    if (rc >= 0 && path_in(path, q->temporary, "model.safetensors", e) == 0) {
+        unlink(path); /* isn't there without --scheme */
+    }
+    setup_close(&s);
     buf_fini(&config);
     return rc;
 }
@@ -363,17 +462,26 @@ static int quantize(struct quantizing *q, struct err *e)
                      "file has none",
                      q->engine->model);
     }
-    rc = rc < 0 ? rc : quant_write_check(s.model, &q->o, e);
+    if (rc >= 0) {
+        q->in_bytes = model_file_bytes(s.model);
+        rc = q->own->scheme ? quant_write_check(s.model, &q->o, e) : pack_check(s.model, e);
+    }
     rc = rc < 0 ? rc : make_temporary(q, e);
+    rc = rc < 0 ? rc : copy_all_companions(q, e);
     if (rc >= 0 && q->own->text) {
         rc = perplexity(q, q->engine->model, &q->before, e);
     }
-    rc = rc < 0 ? rc : cpu_pool_open(&s.pool, s.n_threads, s.cpu_ids, e);
-    if (rc >= 0) {
-        q->in_bytes = model_file_bytes(s.model);
-        rc = write_model(q, &s, e);
+    if (rc >= 0 && q->own->calibrate) {
+        rc = calibrate(q, e);
+    }
+    if (rc >= 0 && q->own->scheme) {
+        rc = cpu_pool_open(&s.pool, s.n_threads, s.cpu_ids, e);
+        rc = rc < 0 ? rc : write_model(q, &s, e);
     }
     setup_close(&s);
+    if (rc >= 0 && q->own->pack) {
+        rc = pack_model(q, q->own->scheme ? q->temporary : q->engine->model, e);
+    }
     if (rc >= 0) {
         sync_directory(q->temporary);
         rc = rename(q->temporary, q->out) == 0 ? 0 : io_failed(q->out, e);
@@ -396,16 +504,22 @@ static int resolve(struct quantizing *q, const struct opts *o)
     const char *wrong = NULL;
     if (o->args.n != 2) {
         wrong = o->args.n < 2 ? "expected MODEL and OUT" : "expected MODEL and OUT, found more";
+    } else if (!own->scheme && !own->pack) {
+        wrong = "expected --scheme int8, int4 or fp8, or --pack";
     } else if (!own->scheme) {
-        wrong = "expected --scheme int8, int4 or fp8";
+        wrong = opts_source(o, "format") != OPT_FROM_DEFAULT || own->ignored.n > 0 ||
+                        own->calibrate || strcmp(own->head, "16") != 0 ||
+                        opts_source(o, "group-size") != OPT_FROM_DEFAULT
+                    ? "--format, --group-size, --head, --ignore and --calibrate need --scheme"
+                    : NULL;
     } else if (awq && strcmp(own->scheme, "int4") != 0) {
         wrong = "--format awq needs --scheme int4";
     } else if (blocks && strcmp(own->scheme, "fp8") != 0) {
         wrong = "--format fp8 needs --scheme fp8";
     } else if (strcmp(own->scheme, "int4") != 0 &&
-               (opts_source(o, "group-size") != OPT_FROM_DEFAULT ||
+               (opts_source(o, "group-size") != OPT_FROM_DEFAULT || own->calibrate ||
                 opts_source(o, "scale-search") != OPT_FROM_DEFAULT)) {
-        wrong = "--group-size and --scale-search need --scheme int4";
+        wrong = "--group-size, --scale-search and --calibrate need --scheme int4";
     } else if (strcmp(own->head, "16") != 0 && (awq || blocks)) {
         wrong = "--head 8 and 4 need --format compressed-tensors";
     } else if (opts_source(o, "quantization") != OPT_FROM_DEFAULT ||
@@ -418,6 +532,9 @@ static int resolve(struct quantizing *q, const struct opts *o)
         return EXIT_USAGE;
     }
     q->out = o->args.v[1];
+    if (!own->scheme) {
+        return -1;
+    }
     q->o = (struct quant_write_options){
         .scheme = awq                                ? QUANT_WRITE_AWQ
                   : blocks                           ? QUANT_WRITE_FP8_BLOCK
@@ -448,7 +565,8 @@ int cmd_quantize(int argc, char **argv)
     const char *command = "tern quantize";
     struct args_quantize own = {0};
     struct args_engine a = {0};
-    struct opts o = {.usage = "tern quantize MODEL OUT --scheme int8|int4|fp8|w2 [options]",
+    struct opts o = {.usage =
+                         "tern quantize MODEL OUT --scheme int8|int4|fp8|w2 | --pack [options]",
                      .tables = {{rows, sizeof rows / sizeof *rows, &own}, args_engine_table(&a)},
                      .n_tables = 2};
     struct quantizing q = {.own = &own, .engine = &a};
@@ -462,8 +580,8 @@ int cmd_quantize(int argc, char **argv)
         signals_block();
         json_w_init(&q.json, &q.report);
         json_w_object(&q.json);
-        json_w_kstring(&q.json, "scheme", own.scheme);
-        json_w_kstring(&q.json, "format", own.format);
+        json_w_kstring(&q.json, "scheme", own.scheme ? own.scheme : "none");
+        json_w_kstring(&q.json, "format", own.pack ? "tern" : own.format);
         json_w_key(&q.json, "matrices");
         json_w_array(&q.json);
         rc = quantize(&q, &e);
@@ -472,6 +590,7 @@ int cmd_quantize(int argc, char **argv)
         }
         rc = rc < 0 ? args_fail(command, &e) : 0;
     }
+    calibration_fini(&q.calibration);
     buf_fini(&q.report);
     opts_fini(&o);
     return rc;

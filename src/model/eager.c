@@ -295,21 +295,34 @@ static void swiglu(const struct chunk *ch)
     sync_workers(ch);
 }
 
+/* The rows of a product, ready for all workers, to whoever wants to see them. */
+static void show(const struct chunk *ch, int layer, int product, const void *rows, size_t ld)
+{
+    const struct forward *f = ch->g->f;
+    if (f->probe != NULL && ch->worker == 0) {
+        f->probe(f->probe_arg, layer, product, rows, ld, ch->m);
+    }
+}
+
 static void layer_forward(const struct chunk *ch, int layer)
 {
     const struct eager *g = ch->g;
     const struct forward_dims *d = &g->f->d;
     const struct weights_layer *w = &g->f->m->weights.layers[layer];
     norm(ch, w->input_norm);
+    show(ch, layer, 0, g->h, d->ld_hidden);
     gemm(ch, g->qkv, (size_t)(d->qkv_heads * d->c->head_dim), g->h, d->ld_hidden, &w->qkv, ch->m);
     rope_store(ch, layer);
     attention(ch, layer);
+    show(ch, layer, 1, g->att, d->ld_q);
     gemm(ch, g->c, whole_tiles(d->c->hidden_size), g->att, d->ld_q, &w->o, ch->m);
     add(ch);
     norm(ch, w->post_norm);
+    show(ch, layer, 2, g->h, d->ld_hidden);
     gemm(ch, g->gate_up, 2 * whole_tiles(d->c->intermediate_size), g->h, d->ld_hidden, &w->gate_up,
          ch->m);
     swiglu(ch);
+    show(ch, layer, 3, g->ff, d->ld_inter);
     gemm(ch, g->c, whole_tiles(d->c->hidden_size), g->ff, d->ld_inter, &w->down, ch->m);
     add(ch);
 }
@@ -321,6 +334,7 @@ static void outputs(const struct chunk *ch, int *n_logits, int *n_hidden)
     const struct forward *f = g->f;
     const struct forward_dims *d = &f->d;
     norm(ch, f->m->weights.final_norm);
+    show(ch, d->c->n_layers, 0, g->h, d->ld_hidden);
     for (int i = 0; i < ch->m; i++) {
         const void *h = row_at(d, g->h, d->ld_hidden, i);
         if (*n_logits < f->in.n_logits && f->in.logit_row[*n_logits] == ch->row0 + i) {

@@ -298,6 +298,12 @@ void forward_watch(struct forward *f, int (*unwanted)(void *), void *arg)
     f->unwanted_arg = arg;
 }
 
+void forward_probe(struct forward *f, forward_probe_fn *fn, void *arg)
+{
+    f->probe = fn;
+    f->probe_arg = arg;
+}
+
 size_t forward_logits_stride(const struct forward *f)
 {
     return f->logits_stride;

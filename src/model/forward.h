@@ -66,6 +66,12 @@ int forward_run(struct forward *f, const struct forward_batch *b, const float **
  * its result; when not, it returns ERR_CANCELED, and K and V of the batch's rows are undefined.
  * (Eager execution runs to its end.) */
 void forward_watch(struct forward *f, int (*unwanted)(void *), void *arg);
+/* Eager execution only: from now on worker 0 shows fn the activations that go into the products of
+ * each layer (0: q, k, v; 1: o; 2: gate, up; 3: down), in pieces of rows, ld elements apart; and
+ * into the head as (n_layers, 0), for all rows, whether they want logits or not. */
+typedef void forward_probe_fn(void *arg, int layer, int product, const void *rows, size_t ld,
+                              int m);
+void forward_probe(struct forward *f, forward_probe_fn *fn, void *arg);
 size_t forward_logits_stride(const struct forward *f);
 const void *
 forward_hidden(const struct forward *f); /* rows that wanted hidden states, after the final norm */

@@ -7,6 +7,8 @@
 #include "model/model.h"
 #include "model/weights.h"
 
+struct pack;
+
 struct model {
     char *path; /* no trailing slash */
     enum act_type act;
@@ -17,6 +19,7 @@ struct model {
     struct quant_config quant;
     struct weights_options options;
     struct checkpoint checkpoint; /* closed by model_load */
+    struct pack *pack;            /* instead of checkpoint; the weights lie in it */
     struct weights weights;
     int n_files;
     enum checkpoint_names names;

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "kv/layout.h"
+#include "model/pack.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,62 @@ static int read_gguf_config(struct model *m, struct err *e)
     rc = rc < 0 ? rc : config_read_gguf(&m->config, &m->quant, g, e);
     gguf_close(g);
     return rc;
+}
+
+static struct weights_options weights_options(const struct model *m, const struct model_options *o)
+{
+    return (struct weights_options){.act = m->act,
+                                    .kv = m->kv,
+                                    .method = m->quant.method,
+                                    .head_bits = o->head_bits,
+                                    .inputs = o->inputs,
+                                    .int4_as_asked = o->int4_as_asked};
+}
+
+/* The directory's files in any of the published formats. */
+static int open_checkpoint(struct model *m, const struct model_options *o, int tie_stated,
+                           struct err *e)
+{
+    int rc = quant_config_select(&m->quant, o->quantization, m->path, e);
+    rc = rc < 0 ? rc
+                : checkpoint_open(&m->checkpoint, m->path, &m->config, &m->quant, tie_stated, e);
+    if (rc < 0) {
+        return rc;
+    }
+    const struct checkpoint_view *embed = &m->checkpoint.embed;
+    m->n_files = m->checkpoint.gguf != NULL ? 1 : m->checkpoint.n_files;
+    m->names = m->checkpoint.names;
+    m->file_bytes = checkpoint_file_bytes(&m->checkpoint);
+    m->stored = embed->quant != NULL         ? tensor_type_name(embed->quant->codes->type)
+                : embed->dtype == DTYPE_BF16 ? "bfloat16"
+                : embed->dtype == DTYPE_F16  ? "float16"
+                                             : "float32";
+    m->options = weights_options(m, o);
+    return weights_plan(&m->weights, &m->checkpoint, &m->config, &m->options, e);
+}
+
+/* A directory that tern quantize --pack made. */
+static int open_packed(struct model *m, const struct model_options *o, struct err *e)
+{
+    int rc = pack_open(&m->pack, m->path, &m->config, e);
+    if (rc < 0) {
+        return rc;
+    }
+    const struct pack_header *h = pack_head(m->pack);
+    m->quant.method = h->method < QUANT_METHOD_COUNT ? (enum quant_method)h->method : QUANT_NONE;
+    const enum quant_method was = m->quant.method;
+    rc = quant_config_select(&m->quant, o->quantization, m->path, e);
+    if (rc == 0 && (m->quant.method != was || o->head_bits != 0)) {
+        rc = err_set(e, ERR_INVALID,
+                     "%s: %s: packed weights can't be quantized while loading; quantize and pack "
+                     "the original",
+                     m->path, m->quant.method != was ? "--quantization" : "--quantization-head");
+    }
+    m->n_files = 1;
+    m->file_bytes = h->file_bytes;
+    m->stored = h->stored;
+    m->options = weights_options(m, o);
+    return rc < 0 ? rc : pack_plan(m->pack, &m->weights, &m->options, e);
 }
 
 int model_open(struct model **out, const struct model_options *o, struct err *e)
@@ -54,25 +111,10 @@ int model_open(struct model **out, const struct model_options *o, struct err *e)
     } else {
         rc = S_ISREG(sb.st_mode) ? read_gguf_config(m, e) : read_directory(m, &tie_stated, e);
     }
-    rc = rc < 0 ? rc : quant_config_select(&m->quant, o->quantization, m->path, e);
-    rc = rc < 0 ? rc
-                : checkpoint_open(&m->checkpoint, m->path, &m->config, &m->quant, tie_stated, e);
-    if (rc == 0) {
-        const struct checkpoint_view *embed = &m->checkpoint.embed;
-        m->n_files = m->checkpoint.gguf != NULL ? 1 : m->checkpoint.n_files;
-        m->names = m->checkpoint.names;
-        m->file_bytes = checkpoint_file_bytes(&m->checkpoint);
-        m->stored = embed->quant != NULL         ? tensor_type_name(embed->quant->codes->type)
-                    : embed->dtype == DTYPE_BF16 ? "bfloat16"
-                    : embed->dtype == DTYPE_F16  ? "float16"
-                                                 : "float32";
-        m->options = (struct weights_options){.act = m->act,
-                                              .kv = m->kv,
-                                              .method = m->quant.method,
-                                              .head_bits = o->head_bits,
-                                              .inputs = o->inputs,
-                                              .int4_as_asked = o->int4_as_asked};
-        rc = weights_plan(&m->weights, &m->checkpoint, &m->config, &m->options, e);
+    if (rc == 0 && S_ISDIR(sb.st_mode) && pack_is_there(m->path)) {
+        rc = open_packed(m, o, e);
+    } else {
+        rc = rc < 0 ? rc : open_checkpoint(m, o, tie_stated, e);
     }
     if (rc < 0) {
         model_close(m);
@@ -84,8 +126,10 @@ int model_open(struct model **out, const struct model_options *o, struct err *e)
 
 int model_load(struct model *m, const struct kernels *kernels, struct cpu_pool *pool, struct err *e)
 {
-    int rc = weights_load(&m->weights, &m->checkpoint, &m->config, &m->options, kernels, pool,
-                          m->log, e);
+    int rc = m->pack != NULL
+                 ? pack_load(m->pack, &m->weights, &m->config, &m->options, kernels, pool, e)
+                 : weights_load(&m->weights, &m->checkpoint, &m->config, &m->options, kernels, pool,
+                                m->log, e);
     if (rc < 0) {
         err_prefix(e, "%s", m->path);
         return rc;
@@ -101,6 +145,7 @@ void model_close(struct model *m)
     }
     checkpoint_close(&m->checkpoint);
     weights_fini(&m->weights);
+    pack_close(m->pack);
     quant_config_fini(&m->quant);
     free(m->path);
     free(m);
@@ -169,7 +214,7 @@ uint64_t model_n_params(const struct model *m)
 const char *model_layout_name(const struct model *m)
 {
     static const char *const names[] = {"Hugging Face", "Paddle", "GGUF"};
-    return names[m->names];
+    return m->pack != NULL ? "packed" : names[m->names];
 }
 
 const char *model_quantization(const struct model *m)

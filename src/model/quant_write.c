@@ -9,8 +9,9 @@
 
 #include "base/buf.h"
 #include "model/internal.h"
+#include "model/quant_code.h"
+#include "model/quant_scale.h"
 #include "model/quant_two.h"
-#include "model/quant_write_int.h"
 #include "model/safetensors_write.h"
 #include <errno.h>
 #include <math.h>
@@ -26,6 +27,8 @@ struct writing {
     const struct quant_write_options *o;
     struct cpu_pool *pool;
     struct safetensors_writer *file;
+    struct quant_scales scales;
+    float *importance; /* [largest matrix's columns], of the matrix at hand */
     int announcing;
     struct err *e;
 };
@@ -48,127 +51,6 @@ struct coding {
     atomic_int failed;
 };
 
-/* Elements of rows row0 .. row0+n as floats, in an order that suits either orientation. */
-static void read_strip(float *x, const struct checkpoint_view *v, int row0, int n)
-{
-    const size_t cols = (size_t)v->cols, at = v->offset_elements + (size_t)row0 * v->stride_row;
-    if (v->stride_col == 1) {
-        for (size_t i = 0; i < (size_t)n * cols; i++) {
-            x[i] = tensor_float(v->tensor, at + i / cols * v->stride_row + i % cols);
-        }
-        return;
-    }
-    for (size_t j = 0; j < cols; j++) {
-        for (size_t r = 0; r < (size_t)n; r++) {
-            x[r * cols + j] = tensor_float(v->tensor, at + r * v->stride_row + j * v->stride_col);
-        }
-    }
-}
-
-static float round_scale(enum dtype t, float s)
-{
-    return t == DTYPE_F32   ? s
-           : t == DTYPE_F16 ? f16_to_f32(f32_to_f16(s))
-                            : bf16_to_f32(f32_to_bf16(s));
-}
-
-/* Codes 0..15 of a group with step s and zero point z; the sum of squared errors. Adding and
- * subtracting 1.5 * 2^23 rounds to the nearest even integer. */
-static float encode4(uint8_t *codes, const float *x, int n, float s, float z)
-{
-    const float magic = 12582912.0f;
-    float sum = 0;
-    for (int i = 0; i < n; i++) {
-        float q = s > 0 ? x[i] / s : 0.0f;
-        q = q < -32.0f ? -32.0f : q > 32.0f ? 32.0f : q;
-        q = (q + magic) - magic + z;
-        q = q < 0.0f ? 0.0f : q > 15.0f ? 15.0f : q;
-        codes[i] = (uint8_t)q;
-        const float d = x[i] - (q - z) * s;
-        sum += d * d;
-    }
-    return sum;
-}
-
-struct choice {
-    float error, scale, zero;
-};
-
-static void try_choice(struct choice *best, uint8_t *scratch, const float *x, int n, float s,
-                       float z)
-{
-    const float error = encode4(scratch, x, n, s, z);
-    if (error < best->error) {
-        *best = (struct choice){error, s, z};
-    }
-}
-
-/* The scale that is best for the codes that another one gave: a line through the origin. */
-static float refit(const uint8_t *codes, const float *x, int n, float z)
-{
-    float xv = 0, vv = 0;
-    for (int i = 0; i < n; i++) {
-        const float v = (float)codes[i] - z;
-        xv += x[i] * v;
-        vv += v * v;
-    }
-    return vv > 0 ? xv / vv : 0;
-}
-
-/* A group of 4 bits. Without a search: symmetric, amax / 7.5 as compressed-tensors; with zero
- * points, the range / 15 as weight_quantize. A search tries ranges from a little wider down to 60 %
- * of that, then fits the scale to the best codes. */
-static void code_group4(const struct coding *c, uint8_t *codes, float *scale, uint8_t *zero,
-                        const float *x, int n)
-{
-    const enum dtype t = c->w.scale_type;
-    const int first = 100, last = c->search ? 60 : 100;
-    float low = 0, high = 0;
-    for (int i = 0; i < n; i++) {
-        low = x[i] < low ? x[i] : low;
-        high = x[i] > high ? x[i] : high;
-    }
-    struct choice best = {INFINITY, 0, c->w.has_zero ? 0 : 8};
-    const float amax = -low > high ? -low : high;
-    for (int f = c->search ? first + 8 : first; f >= last; f -= 2) {
-        float s = c->w.has_zero ? fmaxf((high - low) / 15.0f, 1e-8f) : amax / 7.5f;
-        s = round_scale(t, f == 100 ? s : s * (float)f / 100.0f);
-        float z = 8;
-        if (c->w.has_zero) {
-            z = s > 0 ? rintf(-low * ((float)f / 100.0f) / s) : 0;
-            z = z < 0 ? 0 : z > 15 ? 15 : z;
-        }
-        try_choice(&best, codes, x, n, s, z);
-    }
-    if (c->search) {
-        encode4(codes, x, n, best.scale, best.zero);
-        const float s = round_scale(t, refit(codes, x, n, best.zero));
-        if (s > 0) {
-            try_choice(&best, codes, x, n, s, best.zero);
-        }
-    }
-    encode4(codes, x, n, best.scale, best.zero);
-    *scale = best.scale;
-    if (c->w.has_zero) {
-        *zero = (uint8_t)best.zero;
-    }
-}
-
-static float e4m3_value(uint8_t code)
-{
-    const int exponent = code >> 3 & 15, mantissa = code & 7;
-    const float size =
-        exponent == 0 ? (float)mantissa / 512.0f : ldexpf((float)(8 + mantissa), exponent - 10);
-    return code & 0x80 ? -size : size;
-}
-
-static float value_of(const struct coding *c, uint8_t code, float scale, uint8_t zero)
-{
-    return c->w.format == WEIGHT_I8   ? scale * (float)(code - 128)
-           : c->w.format == WEIGHT_I4 ? scale * (float)(code - (c->w.has_zero ? zero : 8))
-                                      : scale * e4m3_value(code);
-}
-
 static void add_errors(struct coding *c, const float *x, int row0, int n)
 {
     double error = 0, square = 0;
@@ -177,8 +59,7 @@ static void add_errors(struct coding *c, const float *x, int row0, int n)
             const size_t at = (size_t)(row0 + r) * (size_t)c->v->cols + (size_t)j;
             const size_t g = (size_t)(row0 + r) * (size_t)c->groups + (size_t)(j / c->w.group);
             const double w = x[(size_t)r * (size_t)c->v->cols + (size_t)j];
-            const double d =
-                w - value_of(c, c->codes[at], c->scales[g], c->zeros != NULL ? c->zeros[g] : 0);
+            const double d = w - quant_code_value(&c->w, c->codes[at], c->scales[g], c->zeros[g]);
             error += d * d;
             square += w * w;
         }
@@ -219,6 +100,19 @@ static int all_finite(struct coding *c, const float *x, int row0, int n)
     return 1;
 }
 
+static void scale_strip(const struct coding *c, float *x, int row0, int n)
+{
+    const size_t cols = (size_t)c->v->cols;
+    for (size_t r = 0; r < (size_t)n; r++) {
+        for (size_t j = 0; j < cols && c->how.columns != NULL; j++) {
+            x[r * cols + j] *= c->how.columns[j];
+        }
+        for (size_t j = 0; j < cols && c->how.rows != NULL; j++) {
+            x[r * cols + j] /= c->how.rows[(size_t)row0 + r];
+        }
+    }
+}
+
 static void code_strips(void *arg, int worker, int n_workers)
 {
     (void)worker;
@@ -233,7 +127,7 @@ static void code_strips(void *arg, int worker, int n_workers)
     for (int row0;
          atomic_load(&c->failed) == 0 && (row0 = atomic_fetch_add(&c->next, STRIP)) < c->v->rows;) {
         const int n = c->v->rows - row0 < STRIP ? c->v->rows - row0 : STRIP;
-        read_strip(x, c->v, row0, n);
+        quant_code_read(x, c->v, row0, n);
         if (!all_finite(c, x, row0, n)) {
             atomic_store(&c->failed, ERR_FORMAT);
             break;
@@ -246,6 +140,7 @@ static void code_strips(void *arg, int worker, int n_workers)
             }
             continue;
         }
+        scale_strip(c, x, row0, n);
         if (c->w.format != WEIGHT_I4) {
             code_strip8(c, x, tile, row0, n);
         }
@@ -253,8 +148,10 @@ static void code_strips(void *arg, int worker, int n_workers)
             const size_t row = (size_t)row0 + r;
             for (size_t g = 0; g < groups; g++) {
                 const size_t j = g * (size_t)c->w.group;
-                code_group4(c, c->codes + row * cols + j, c->scales + row * groups + g,
-                            c->zeros + row * groups + g, x + r * cols + j, c->w.group);
+                quant_code_group4(&c->w, c->search,
+                                  c->how.importance != NULL ? c->how.importance + j : NULL,
+                                  c->codes + row * cols + j, c->scales + row * groups + g,
+                                  c->zeros + row * groups + g, x + r * cols + j, c->w.group);
             }
         }
         add_errors(c, x, row0, n);
@@ -534,47 +431,106 @@ static int matrix(const struct writing *a, const char *name, const struct checkp
     return rc;
 }
 
+/* The mean square of each channel that enters a product, as its scaled columns see it. */
+static const float *importance(const struct writing *a, int layer, int product,
+                               const float *columns)
+{
+    if (a->o->calibration == NULL) {
+        return NULL;
+    }
+    const struct calibration_point *p = calibration_at(a->o->calibration, layer, product);
+    for (int j = 0; j < p->k; j++) {
+        const double s = columns != NULL ? (double)columns[j] : 1.0;
+        a->importance[j] = (float)(p->sum_square[j] / (double)p->n_seen / (s * s));
+    }
+    return a->importance;
+}
+
 static int linear(const struct writing *a, int layer, int which)
 {
+    static const int product[QUANT_WRITE_LINEARS] = {
+        CALIBRATION_QKV, CALIBRATION_QKV, CALIBRATION_QKV, CALIBRATION_O,
+        CALIBRATION_FF,  CALIBRATION_FF,  CALIBRATION_DOWN};
     char name[QUANT_WRITE_NAME];
+    struct quant_write_how how = quant_write_linear_how(a->o);
     quant_write_name(name, layer, which);
-    return matrix(a, name, quant_write_linear(&a->m->checkpoint.layers[layer], which),
-                  quant_write_linear_how(a->o), quant_write_ignores(a->o, name));
+    if (a->scales.layers != NULL) {
+        const struct quant_scale_layer *s = &a->scales.layers[layer];
+        how.columns = s->columns[product[which]];
+        how.rows = which == 2 ? s->v_rows : which == 5 ? s->columns[CALIBRATION_DOWN] : NULL;
+    }
+    how.importance = importance(a, layer, product[which], how.columns);
+    return matrix(a, name, quant_write_linear(&a->m->checkpoint.layers[layer], which), how,
+                  quant_write_ignores(a->o, name));
 }
 
 /* Embedding or head. */
-static int outer(const struct writing *a, const char *name, const struct checkpoint_view *v)
+static int outer(const struct writing *a, const char *name, const struct checkpoint_view *v,
+                 int is_head)
 {
-    return a->o->head_bits == 0 ? plain(a, name, v)
-                                : matrix(a, name, v, quant_write_head_how(a->o), 0);
+    struct quant_write_how how = quant_write_head_how(a->o);
+    how.importance = is_head ? importance(a, a->m->checkpoint.n_layers, 0, NULL) : NULL;
+    return a->o->head_bits == 0 ? plain(a, name, v) : matrix(a, name, v, how, 0);
+}
+
+/* A norm of a layer, with the weights that the scales of the product behind it leave. */
+static int norm(const struct writing *a, int layer, const char *which, int product,
+                const struct checkpoint_view *v)
+{
+    char name[QUANT_WRITE_NAME];
+    const float *x = a->scales.layers != NULL ? a->scales.layers[layer].norm[product] : NULL;
+    snprintf(name, sizeof name, "model.layers.%d.%s", layer, which);
+    if (a->announcing || x == NULL) {
+        return plain(a, name, v);
+    }
+    int rc = 0;
+    for (int j = 0; j < v->rows && rc == 0; j++) {
+        const uint16_t h = v->dtype == DTYPE_F16 ? f32_to_f16(x[j]) : f32_to_bf16(x[j]);
+        rc = safetensors_writer_put(a->file, v->dtype == DTYPE_F32 ? (const void *)&x[j] : &h,
+                                    dtype_size(v->dtype), a->e);
+    }
+    return rc;
 }
 
 static int walk(const struct writing *a)
 {
     const struct checkpoint *ck = &a->m->checkpoint;
-    int rc = outer(a, QUANT_EMBEDDING, &ck->embed);
+    int rc = outer(a, QUANT_EMBEDDING, &ck->embed, a->m->config.tied);
     for (int i = 0; i < ck->n_layers && rc == 0; i++) {
-        char name[QUANT_WRITE_NAME];
-        snprintf(name, sizeof name, "model.layers.%d.input_layernorm", i);
-        rc = plain(a, name, &ck->layers[i].input_norm);
-        snprintf(name, sizeof name, "model.layers.%d.post_attention_layernorm", i);
-        rc = rc < 0 ? rc : plain(a, name, &ck->layers[i].post_norm);
+        rc = norm(a, i, "input_layernorm", CALIBRATION_QKV, &ck->layers[i].input_norm);
+        rc = rc < 0
+                 ? rc
+                 : norm(a, i, "post_attention_layernorm", CALIBRATION_FF, &ck->layers[i].post_norm);
         for (int j = 0; j < QUANT_WRITE_LINEARS && rc == 0; j++) {
             rc = linear(a, i, j);
         }
     }
     rc = rc < 0 ? rc : plain(a, "model.norm", &ck->final_norm);
     if (rc == 0 && !a->m->config.tied) {
-        rc = outer(a, "lm_head", &ck->head);
+        rc = outer(a, "lm_head", &ck->head, 1);
     }
     return rc;
+}
+
+static int prepare_scales(struct writing *a)
+{
+    const struct model_config *c = &a->m->config;
+    int k = c->hidden_size > c->intermediate_size ? c->hidden_size : c->intermediate_size;
+    k = k > c->n_heads * c->head_dim ? k : c->n_heads * c->head_dim;
+    if (a->o->calibration == NULL) {
+        return 0;
+    }
+    a->importance = malloc((size_t)k * sizeof *a->importance);
+    return a->importance == NULL ? err_set(a->e, ERR_NOMEM, "scales: out of memory")
+                                 : quant_scale_search(&a->scales, a->m, a->o, a->pool, a->e);
 }
 
 int quant_write_weights(const struct model *m, const struct quant_write_options *o,
                         const char *path, struct cpu_pool *pool, uint64_t *n_bytes, struct err *e)
 {
-    struct writing a = {m, o, pool, NULL, 1, e};
-    int rc = safetensors_writer_open(&a.file, path, e);
+    struct writing a = {.m = m, .o = o, .pool = pool, .announcing = 1, .e = e};
+    int rc = prepare_scales(&a);
+    rc = rc < 0 ? rc : safetensors_writer_open(&a.file, path, e);
     rc = rc < 0 ? rc : walk(&a);
     rc = rc < 0 ? rc : safetensors_writer_begin(a.file, e);
     a.announcing = 0;
@@ -582,5 +538,7 @@ int quant_write_weights(const struct model *m, const struct quant_write_options 
     rc = rc < 0 ? rc : safetensors_writer_finish(a.file, e);
     *n_bytes = rc == 0 ? safetensors_writer_bytes(a.file) : 0;
     safetensors_writer_close(a.file);
+    quant_scale_fini(&a.scales);
+    free(a.importance);
     return rc;
 }

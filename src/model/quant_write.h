@@ -44,8 +44,12 @@ struct quant_write_matrix {
 
 struct quant_write_options {
     enum quant_write_scheme scheme;
-    int group;     /* of four bits: 32, 64 or 128 */
-    int search;    /* four bits: look for the best scale; else the one that spans the range */
+    int group;  /* of four bits: 32, 64 or 128 */
+    int search; /* four bits: look for the best scale; else the one that spans the range */
+    /* Four bits: activations of a text and the kernels to try scales of channels with
+     * (quant_scale.h); NULL: weights alone. */
+    const struct calibration *calibration;
+    const struct kernels *kernels;
     int head_bits; /* of embedding and head: 0 as they are, 8, or 4 in groups of 32; the schemes of
                       compressed-tensors only */
     /* Layers that stay as they are: whole names, their last parts ("o_proj", "self_attn.o_proj"),
@@ -61,7 +65,7 @@ struct buf;
 /* Refuses what cannot be written: a model that is quantized already, groups that don't divide a
  * row, an ignored name that names nothing or splits matrices that are computed together. */
 int quant_write_check(const struct model *m, const struct quant_write_options *o, struct err *e);
-/* The text of config.json. */
+/* The text of config.json; o NULL: without quantization_config. */
 int quant_write_config(const struct model *m, const struct quant_write_options *o, struct buf *out,
                        struct err *e);
 /* Writes the file at `path`, which must not exist; *n_bytes is its size. Before model_load. */

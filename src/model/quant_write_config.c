@@ -48,15 +48,15 @@ int quant_write_ignores(const struct quant_write_options *o, const char *name)
 
 struct quant_write_how quant_write_linear_how(const struct quant_write_options *o)
 {
-    return (struct quant_write_how){o->scheme, o->group};
+    return (struct quant_write_how){.scheme = o->scheme, .group = o->group};
 }
 
 struct quant_write_how quant_write_head_how(const struct quant_write_options *o)
 {
-    return (struct quant_write_how){o->head_bits == 4              ? QUANT_WRITE_INT4
-                                    : o->scheme == QUANT_WRITE_FP8 ? QUANT_WRITE_FP8
-                                                                   : QUANT_WRITE_INT8,
-                                    32};
+    return (struct quant_write_how){.scheme = o->head_bits == 4              ? QUANT_WRITE_INT4
+                                              : o->scheme == QUANT_WRITE_FP8 ? QUANT_WRITE_FP8
+                                                                             : QUANT_WRITE_INT8,
+                                    .group = 32};
 }
 
 struct weight quant_write_format(const struct model *m, struct quant_write_how how,
@@ -155,6 +155,10 @@ static int check_layer(const struct model *m, const struct quant_write_options *
 int quant_write_check(const struct model *m, const struct quant_write_options *o, struct err *e)
 {
     const struct checkpoint *ck = &m->checkpoint;
+    if (m->pack != NULL) {
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: the model is packed for tern; expected its original", m->path);
+    }
     if (m->quant.n_schemes > 0) {
         return err_set(e, ERR_UNSUPPORTED,
                        "%s: the model is quantized already (%s); expected BF16, F16 or F32 weights",
@@ -395,7 +399,9 @@ int quant_write_config(const struct model *m, const struct quant_write_options *
         write_own_fields(&w, m);
     }
     json_w_kbool(&w, "tie_word_embeddings", m->config.tied);
-    write_quantization(&w, m, o);
+    if (o != NULL) {
+        write_quantization(&w, m, o);
+    }
     json_w_object_end(&w);
     buf_putc(out, '\n');
     return out->failed ? err_set(e, ERR_NOMEM, "config.json: out of memory") : 0;

@@ -17,6 +17,9 @@ int quant_write_ignores(const struct quant_write_options *o, const char *name);
 struct quant_write_how {
     enum quant_write_scheme scheme;
     int group; /* of four bits */
+    /* NULL, or: what columns are multiplied with, what rows are divided by (before rounding), and
+     * how much a column's squared error counts */
+    const float *columns, *rows, *importance;
 };
 struct quant_write_how quant_write_linear_how(const struct quant_write_options *o);
 /* Of embedding and head, when o->head_bits says that they are quantized. */

@@ -63,6 +63,8 @@ struct forward {
     struct rope rope;
     int (*unwanted)(void *); /* forward_watch; or NULL */
     void *unwanted_arg;
+    forward_probe_fn *probe; /* forward_probe; or NULL */
+    void *probe_arg;
     void *memory;
     size_t memory_bytes;
     struct step in;

@@ -53,6 +53,7 @@ struct planner {
     struct err *e;
     size_t at;
     size_t n_order, n_tiles; /* of act-order */
+    uint8_t *asked;          /* of the next matrix */
     int failed;
 };
 
@@ -87,8 +88,8 @@ static void plan_plain(struct weight *w, const struct weights_options *o,
     }
 }
 
-static enum input_format input_for(const struct weights_options *o, const struct weight *w,
-                                   enum quant_act asked, int ordered)
+enum input_format weights_input_for(const struct weights_options *o, const struct weight *w,
+                                    enum quant_act asked, int ordered)
 {
     const int is_f8 = w->format == WEIGHT_F8_E4M3 || w->format == WEIGHT_F8_E5M2;
     int eight = o->inputs == MODEL_INPUTS_8 || o->inputs == MODEL_INPUTS_E5M2 ||
@@ -136,7 +137,7 @@ static void place(struct planner *p, struct weight *w, int n, int k,
         plan_plain(w, p->o, views, n_views, is_linear);
     }
     if (weight_is_quantized(w)) {
-        w->input = input_for(p->o, w, asked, ordered);
+        w->input = weights_input_for(p->o, w, asked, ordered);
     }
     const char *why = weight_unsupported(w);
     if (why != NULL) {
@@ -149,6 +150,7 @@ static void place(struct planner *p, struct weight *w, int n, int k,
         p->n_order += (size_t)n_views * (size_t)k;
         p->n_tiles += (size_t)round_tiles(n) / TILE_N;
     }
+    *p->asked++ = (uint8_t)asked;
     p->at += weight_bytes(w);
 }
 
@@ -203,16 +205,34 @@ static void set_orders(struct weights *w, const struct checkpoint *ck)
     set_order(&at, &w->head, head, 1, 1);
 }
 
+int weights_alloc(struct weights *w, int n_layers, int tied, struct err *e)
+{
+    memset(w, 0, sizeof *w);
+    w->n_layers = n_layers;
+    w->tied = tied;
+    w->layers = calloc((size_t)n_layers, sizeof *w->layers);
+    w->asked = calloc(4 * (size_t)n_layers + 2, sizeof *w->asked);
+    return w->layers == NULL || w->asked == NULL ? err_set(e, ERR_NOMEM, "out of memory") : 0;
+}
+
+struct weight *weights_at(const struct weights *w, int i)
+{
+    if (i >= 4 * w->n_layers) {
+        return (struct weight *)(uintptr_t)(i == 4 * w->n_layers ? &w->embed : &w->head);
+    }
+    struct weights_layer *l = &w->layers[i / 4];
+    struct weight *const all[] = {&l->qkv, &l->o, &l->gate_up, &l->down};
+    return all[i % 4];
+}
+
 int weights_plan(struct weights *w, const struct checkpoint *ck, const struct model_config *c,
                  const struct weights_options *o, struct err *e)
 {
-    memset(w, 0, sizeof *w);
-    w->n_layers = c->n_layers;
-    w->layers = calloc((size_t)c->n_layers, sizeof *w->layers);
-    if (w->layers == NULL) {
-        return err_set(e, ERR_NOMEM, "out of memory");
+    int rc = weights_alloc(w, c->n_layers, c->tied, e);
+    if (rc < 0) {
+        return rc;
     }
-    struct planner p = {.o = o, .e = e};
+    struct planner p = {.o = o, .e = e, .asked = w->asked};
     int hidden = c->hidden_size, q_rows = c->n_heads * c->head_dim,
         kv_rows = c->n_kv_heads * c->head_dim;
     for (int i = 0; i < c->n_layers; i++) {
@@ -236,6 +256,8 @@ int weights_plan(struct weights *w, const struct checkpoint *ck, const struct mo
         w->bytes_per_token = layers + p.at - before;
     }
     w->memory_bytes = p.at;
+    w->n_order = p.n_order;
+    w->n_tiles = p.n_tiles;
     if (p.failed == 0 && p.n_order > 0) {
         w->order = calloc(p.n_order, sizeof *w->order);
         w->tiles = calloc(p.n_tiles, sizeof *w->tiles);
@@ -253,20 +275,26 @@ int weights_plan(struct weights *w, const struct checkpoint *ck, const struct mo
 }
 
 /* Gives the planned matrices their addresses, in the order of weights_plan. */
-static void set_addresses(struct weights *w, int tied)
+static void set_addresses(struct weights *w)
 {
     uint8_t *at = w->memory;
-    for (int i = 0; i < w->n_layers; i++) {
-        struct weights_layer *l = &w->layers[i];
-        struct weight *const all[] = {&l->qkv, &l->o, &l->gate_up, &l->down};
-        for (int j = 0; j < 4; j++) {
-            all[j]->data = at;
-            at += weight_bytes(all[j]);
-        }
+    for (int i = 0; i < 4 * w->n_layers + (w->tied ? 1 : 2); i++) {
+        struct weight *m = weights_at(w, i);
+        m->data = at;
+        at += weight_bytes(m);
     }
-    w->embed.data = at;
-    at += weight_bytes(&w->embed);
-    w->head.data = tied ? w->embed.data : at;
+    if (w->tied) {
+        w->head.data = w->embed.data;
+    }
+}
+
+static void set_norms(struct weights *w, size_t hidden)
+{
+    for (int i = 0; i < w->n_layers; i++) {
+        w->layers[i].input_norm = w->norms + 2 * (size_t)i * hidden;
+        w->layers[i].post_norm = w->layers[i].input_norm + hidden;
+    }
+    w->final_norm = w->norms + 2 * (size_t)w->n_layers * hidden;
 }
 
 static int add_packing(struct group *g, const struct checkpoint_view *v, const struct weight *w,
@@ -434,11 +462,9 @@ static int read_norms(struct weights *w, const struct checkpoint *ck, const stru
     for (int i = 0; i < c->n_layers; i++, at += 2 * n) {
         read_norm(at, &ck->layers[i].input_norm, act);
         read_norm(at + n, &ck->layers[i].post_norm, act);
-        w->layers[i].input_norm = at;
-        w->layers[i].post_norm = at + n;
     }
     read_norm(at, &ck->final_norm, act);
-    w->final_norm = at;
+    set_norms(w, n);
     return 0;
 }
 
@@ -502,6 +528,7 @@ static int name_numerics(struct weights *w, const struct model_config *c,
     }
     struct hashing h = {w->memory, w->memory_bytes, chunks};
     cpu_pool_run(pool, hash_chunks, &h);
+    w->data_hash = hash128(chunks, n * sizeof *chunks, n);
     chunks[n] = hash128(
         w->norms, (2 * (size_t)c->n_layers + 1) * (size_t)c->hidden_size * sizeof *w->norms, 0);
     char text[256];
@@ -561,6 +588,27 @@ enum input_format weights_input(const struct weights *w)
     return w->head.input;
 }
 
+static int check_level(const struct weights *w, const struct weights_options *o,
+                       const struct kernels *k, struct err *e)
+{
+    return is_quantized(w) && k->act[o->act].quantize == NULL
+               ? err_set(e, ERR_UNSUPPORTED, "level %s has no kernels for quantized weights",
+                         cpu_level_name(k->level))
+               : 0;
+}
+
+int weights_adopt(struct weights *w, void *memory, const struct model_config *c,
+                  const struct weights_options *o, const struct kernels *k, struct cpu_pool *pool,
+                  struct err *e)
+{
+    int rc = check_level(w, o, k, e);
+    w->memory = memory;
+    w->borrowed = 1;
+    set_addresses(w);
+    set_norms(w, (size_t)c->hidden_size);
+    return rc < 0 ? rc : name_numerics(w, c, o, pool, e);
+}
+
 int weights_load(struct weights *w, const struct checkpoint *ck, const struct model_config *c,
                  const struct weights_options *o, const struct kernels *k, struct cpu_pool *pool,
                  const struct log *log, struct err *e)
@@ -568,27 +616,28 @@ int weights_load(struct weights *w, const struct checkpoint *ck, const struct mo
     if (c->tied) {
         warn_other_head(ck, log);
     }
-    if (is_quantized(w) && k->act[o->act].quantize == NULL) {
-        return err_set(e, ERR_UNSUPPORTED, "level %s has no kernels for quantized weights",
-                       cpu_level_name(k->level));
+    int rc = check_level(w, o, k, e);
+    if (rc < 0) {
+        return rc;
     }
     w->memory = cpu_big_alloc(w->memory_bytes);
     if (w->memory == NULL) {
         return err_set(e, ERR_NOMEM, "no memory for %zu bytes of packed weights", w->memory_bytes);
     }
-    set_addresses(w, c->tied);
-    int rc = read_norms(w, ck, c, o->act, e);
+    set_addresses(w);
+    rc = read_norms(w, ck, c, o->act, e);
     rc = rc < 0 ? rc : pack_all(w, ck, c->tied, k, pool, e);
     return rc < 0 ? rc : name_numerics(w, c, o, pool, e);
 }
 
 void weights_fini(struct weights *w)
 {
-    if (w->memory != NULL) {
+    if (w->memory != NULL && !w->borrowed) {
         cpu_big_free(w->memory, w->memory_bytes);
     }
     free(w->norms);
     free(w->layers);
+    free(w->asked);
     free(w->order);
     free(w->tiles);
     memset(w, 0, sizeof *w);

@@ -19,6 +19,7 @@
 
 #include "base/hash.h"
 #include "base/utf8.h"
+#include "cpu/cpu.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +42,7 @@ struct bpe {
     uint32_t *virt_cp; // [n_virtual] code point of virtual id n_pieces + i
     int32_t n_virtual, cap_virtual;
     struct pair *pairs;
-    uint64_t pair_mask, n_pairs;
+    uint64_t pair_mask;
     uint64_t seed;
     uint64_t *neighbours; // Bloom filter over (left char id, right char id)
     uint64_t neighbour_mask;
@@ -220,68 +221,83 @@ static int32_t part_id(const struct bpe *b, const char *s, size_t n)
     return type == SPM_NORMAL || type == SPM_UNUSED ? id : -1;
 }
 
-/* Calls for every split of every piece that merges may produce; put = 0 only counts. */
-static void each_split(struct bpe *b, const uint8_t *banned, int put)
+struct found {
+    struct pair *v; /* [as many as there are bytes], touched as far as it is used */
+    size_t n;
+};
+
+/* All splits of a piece that merges may produce, into two parts that are symbols; and which of its
+ * characters are neighbours. */
+static void split_piece(struct bpe *b, int id, struct found *f)
 {
-    const struct spm *m = b->m;
-    b->n_pairs = 0;
-    for (int id = 0; id < m->n_pieces; id++) {
-        const struct spm_piece *p = &m->pieces[id];
-        if ((p->type != SPM_NORMAL && p->type != SPM_UNUSED) || (banned && banned[id])) {
-            continue;
-        }
-        int32_t before = -1;
-        size_t n_char;
-        for (size_t i = 0; i < p->n_bytes; i += n_char) {
-            uint32_t cp = 0;
-            n_char = (size_t)utf8_decode(p->text + i, p->n_bytes - i, &cp);
-            int32_t c = char_id(b, cp);
-            if (i > 0 && put) {
-                uint64_t h = mix(b->seed, before, c) & b->neighbour_mask;
-                b->neighbours[h >> 6] |= 1ull << (h & 63);
-            }
-            before = c;
-            if (i == 0) {
-                continue;
-            }
-            if (!put) {
-                b->n_pairs++;
-                continue;
-            }
+    const struct spm_piece *p = &b->m->pieces[id];
+    int32_t before = -1;
+    size_t n_char;
+    for (size_t i = 0; i < p->n_bytes; i += n_char) {
+        uint32_t cp = 0;
+        n_char = (size_t)utf8_decode(p->text + i, p->n_bytes - i, &cp);
+        int32_t c = char_id(b, cp);
+        if (i > 0) {
+            uint64_t h = mix(b->seed, before, c) & b->neighbour_mask;
+            b->neighbours[h >> 6] |= 1ull << (h & 63);
             int32_t left = part_id(b, p->text, i);
             int32_t right = left < 0 ? -1 : part_id(b, p->text + i, p->n_bytes - i);
-            if (right < 0) {
-                continue;
+            if (right >= 0) {
+                f->v[f->n++] = (struct pair){left, right, id, b->rank[id]};
             }
-            uint64_t s = mix(b->seed, left, right) & b->pair_mask;
-            while (b->pairs[s].left >= 0) {
-                s = (s + 1) & b->pair_mask;
-            }
-            b->pairs[s] = (struct pair){left, right, id, b->rank[id]};
-            b->n_pairs++;
         }
+        before = c;
     }
 }
 
+static int is_merged(const struct bpe *b, const uint8_t *banned, int id)
+{
+    const int type = b->m->pieces[id].type;
+    return (type == SPM_NORMAL || type == SPM_UNUSED) && !(banned && banned[id]);
+}
+
+/* The table of pairs is made when their number is known: most splits have a part that is no piece,
+ * and a table for all of them would be large and slow. */
 static int build_pairs(struct bpe *b, const uint8_t *banned)
 {
-    each_split(b, banned, 0); /* an upper bound: most splits have a part that is no piece */
-    uint64_t slots = 16, bits = 4096;
-    while (slots < b->n_pairs + b->n_pairs / 2) {
-        slots *= 2;
+    const struct spm *m = b->m;
+    struct found f = {0};
+    uint64_t slots = 16, bits = 4096, n_bytes = 1;
+    for (int id = 0; id < m->n_pieces; id++) {
+        n_bytes += is_merged(b, banned, id) ? m->pieces[id].n_bytes : 0;
     }
-    while (bits < b->n_pairs * 4) {
+    while (bits < n_bytes * 2) { /* at least four for each pair of neighbours that isn't ASCII */
         bits *= 2;
     }
-    b->pairs = malloc(slots * sizeof(*b->pairs));
     b->neighbours = calloc(bits / 64, sizeof(*b->neighbours));
-    if (!b->pairs || !b->neighbours) {
+    b->neighbour_mask = bits - 1;
+    f.v = cpu_big_alloc(n_bytes * sizeof(*f.v));
+    if (!f.v) {
+        return ERR_NOMEM;
+    }
+    for (int id = 0; id < m->n_pieces && b->neighbours; id++) {
+        if (is_merged(b, banned, id)) {
+            split_piece(b, id, &f);
+        }
+    }
+    while (slots < f.n + f.n / 2) {
+        slots *= 2;
+    }
+    b->pairs = cpu_big_alloc(slots * sizeof(*b->pairs));
+    b->pair_mask = slots - 1;
+    if (!b->neighbours || !b->pairs) {
+        cpu_big_free(f.v, n_bytes * sizeof(*f.v));
         return ERR_NOMEM;
     }
     memset(b->pairs, 0xff, slots * sizeof(*b->pairs));
-    b->pair_mask = slots - 1;
-    b->neighbour_mask = bits - 1;
-    each_split(b, banned, 1);
+    for (size_t k = 0; k < f.n; k++) {
+        uint64_t s = mix(b->seed, f.v[k].left, f.v[k].right) & b->pair_mask;
+        while (b->pairs[s].left >= 0) {
+            s = (s + 1) & b->pair_mask;
+        }
+        b->pairs[s] = f.v[k];
+    }
+    cpu_big_free(f.v, n_bytes * sizeof(*f.v));
     return 0;
 }
 
@@ -325,7 +341,9 @@ void bpe_free(struct bpe *b)
         free(b->page);
         free(b->chars);
         free(b->virt_cp);
-        free(b->pairs);
+        if (b->pairs) {
+            cpu_big_free(b->pairs, (b->pair_mask + 1) * sizeof(*b->pairs));
+        }
         free(b->neighbours);
         free(b->rank);
         trie_fini(&b->user_defined);

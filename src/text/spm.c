@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/utf8.h"
+#include "cpu/cpu.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -255,19 +256,16 @@ static int count_pieces(struct span s, const char *name, size_t *n_pieces, struc
     return 0;
 }
 
-static uint32_t slot_of(const struct spm *m, const char *text, size_t n)
-{
-    return (uint32_t)hash64(text, n, m->seed) & m->index_mask;
-}
-
 int32_t spm_find(const struct spm *m, const char *text, size_t n_bytes)
 {
-    for (uint32_t i = slot_of(m, text, n_bytes);; i = (i + 1) & m->index_mask) {
-        int32_t id = m->index[i];
+    const uint64_t hash = hash64(text, n_bytes, m->seed);
+    for (uint32_t i = (uint32_t)hash & m->index_mask;; i = (i + 1) & m->index_mask) {
+        const int32_t id = m->index[i].id;
         if (id < 0) {
             return -1;
         }
-        if (m->pieces[id].n_bytes == n_bytes && !memcmp(m->pieces[id].text, text, n_bytes)) {
+        if (m->index[i].tag == (uint32_t)(hash >> 32) && m->pieces[id].n_bytes == n_bytes &&
+            !memcmp(m->pieces[id].text, text, n_bytes)) {
             return id;
         }
     }
@@ -279,12 +277,12 @@ static int build_index(struct spm *m, const char *name, struct err *e)
     while (slots < (uint32_t)m->n_pieces * 2) {
         slots *= 2;
     }
-    m->index = malloc(slots * sizeof(*m->index));
+    m->index = cpu_big_alloc(slots * sizeof(*m->index));
+    m->index_mask = slots - 1;
     if (!m->index) {
         return err_set(e, ERR_NOMEM, "%s: out of memory", name);
     }
     memset(m->index, 0xff, slots * sizeof(*m->index));
-    m->index_mask = slots - 1;
     m->seed = hash_random_seed();
     for (int id = 0; id < m->n_pieces; id++) {
         const struct spm_piece *p = &m->pieces[id];
@@ -293,11 +291,12 @@ static int build_index(struct spm *m, const char *name, struct err *e)
             return err_set(e, ERR_FORMAT, "%s: pieces %d and %d are both \"%s\"", name, other, id,
                            p->text);
         }
-        uint32_t i = slot_of(m, p->text, p->n_bytes);
-        while (m->index[i] >= 0) {
+        const uint64_t hash = hash64(p->text, p->n_bytes, m->seed);
+        uint32_t i = (uint32_t)hash & m->index_mask;
+        while (m->index[i].id >= 0) {
             i = (i + 1) & m->index_mask;
         }
-        m->index[i] = id;
+        m->index[i] = (struct spm_slot){id, (uint32_t)(hash >> 32)};
     }
     return 0;
 }
@@ -367,7 +366,7 @@ int spm_parse(struct spm *m, const void *data, size_t n_bytes, const char *name,
     if (r) {
         return r;
     }
-    struct spm_piece *pieces = malloc(n_pieces * sizeof(*pieces));
+    struct spm_piece *pieces = cpu_big_alloc(n_pieces * sizeof(*pieces));
     int id = 0;
     if (!pieces) {
         return err_set(e, ERR_NOMEM, "%s: out of memory", name);
@@ -379,7 +378,7 @@ int spm_parse(struct spm *m, const void *data, size_t n_bytes, const char *name,
         }
     }
     r = r ? r : spm_build(m, pieces, n_pieces, name, e);
-    free(pieces);
+    cpu_big_free(pieces, n_pieces * sizeof(*pieces));
     return r;
 }
 
@@ -395,8 +394,10 @@ int spm_build(struct spm *m, const struct spm_piece *pieces, size_t n_pieces, co
         }
         text_bytes += pieces[i].n_bytes + 1;
     }
-    m->pieces = malloc(n_pieces * sizeof(*m->pieces));
-    m->blob = malloc(text_bytes);
+    m->n_pieces = (int)n_pieces;
+    m->blob_bytes = text_bytes;
+    m->pieces = cpu_big_alloc(n_pieces * sizeof(*m->pieces));
+    m->blob = cpu_big_alloc(text_bytes);
     if (!m->pieces || !m->blob) {
         r = err_set(e, ERR_NOMEM, "%s: out of memory", name);
         goto fail;
@@ -410,7 +411,6 @@ int spm_build(struct spm *m, const struct spm_piece *pieces, size_t n_pieces, co
         end[p->n_bytes] = 0;
         end += p->n_bytes + 1;
     }
-    m->n_pieces = (int)n_pieces;
     if ((r = build_index(m, name, e)) || (r = check_types(m, name, e))) {
         goto fail;
     }
@@ -435,8 +435,14 @@ int spm_open(struct spm *m, const char *path, struct err *e)
 
 void spm_fini(struct spm *m)
 {
-    free(m->pieces);
-    free(m->blob);
-    free(m->index);
+    if (m->pieces) {
+        cpu_big_free(m->pieces, (size_t)m->n_pieces * sizeof(*m->pieces));
+    }
+    if (m->blob) {
+        cpu_big_free(m->blob, m->blob_bytes);
+    }
+    if (m->index) {
+        cpu_big_free(m->index, ((size_t)m->index_mask + 1) * sizeof(*m->index));
+    }
     memset(m, 0, sizeof(*m));
 }

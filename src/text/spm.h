@@ -30,11 +30,18 @@ struct spm_piece {
     float score;
 };
 
+struct spm_slot {
+    int32_t id;   /* -1: free */
+    uint32_t tag; /* more bits of the hash: most strings that are looked up are no pieces, and are
+                     told apart without a look at the piece */
+};
+
 struct spm {
     int n_pieces;
     struct spm_piece *pieces; // [n_pieces]
-    char *blob;
-    int32_t *index; // open-addressed hash of the piece strings; -1 = free
+    char *blob; // the three tables are on large pages: faults of small ones are felt at start-up
+    size_t blob_bytes;
+    struct spm_slot *index; // open-addressed hash of the piece strings
     uint32_t index_mask;
     uint64_t seed;
     int32_t unk_id;

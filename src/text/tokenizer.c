@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "cpu/cpu.h"
 #include "model/gguf.h"
 #include "text/bpe.h"
 #include "text/spm.h"
@@ -72,11 +73,14 @@ static int ensure_id(struct tokenizer *t, int32_t id, struct err *e)
         while (cap <= id) {
             cap *= 2;
         }
-        struct token *p = realloc(t->tokens, (size_t)cap * sizeof(*p));
+        struct token *p = cpu_big_alloc((size_t)cap * sizeof(*p));
         if (!p) {
             return out_of_memory(e);
         }
-        memset(p + t->cap_ids, 0, (size_t)(cap - t->cap_ids) * sizeof(*p));
+        if (t->tokens) {
+            memcpy(p, t->tokens, (size_t)t->cap_ids * sizeof(*p));
+            cpu_big_free(t->tokens, (size_t)t->cap_ids * sizeof(*p));
+        }
         t->tokens = p;
         t->cap_ids = cap;
     }
@@ -519,7 +523,9 @@ void tokenizer_close(struct tokenizer *t)
         spm_fini(&t->spm);
         trie_fini(&t->specials);
         arena_fini(&t->arena);
-        free(t->tokens);
+        if (t->tokens) {
+            cpu_big_free(t->tokens, (size_t)t->cap_ids * sizeof(*t->tokens));
+        }
         free(t);
     }
 }

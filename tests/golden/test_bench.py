@@ -152,6 +152,8 @@ def test_latency_and_throughput_print_vllms_lines(tmp_path):
     assert r.returncode == 0, r.stderr
     lines, doc = r.stdout.decode().splitlines(), json.loads((tmp_path / "l").read_text())
     assert re.fullmatch(r"Avg latency: [\d.e-]+ seconds", lines[0]) and len(doc["latencies"]) == 3
+    assert re.fullmatch(r"Weights: [\d.]+ MB resident \(100\.0 % of 16 bits\), [\d.]+ MB read per token", lines.pop())
+    assert doc["weight_bytes"] == doc["weight_bytes_per_token"] > 15e6
     assert [x.split("%")[0] for x in lines[1:]] == ["10", "25", "50", "75", "90", "99"] == list(doc["percentiles"])
     assert doc["avg_latency"] == pytest.approx(statistics.mean(doc["latencies"]))
     assert doc["percentiles"]["50"] == pytest.approx(statistics.median(doc["latencies"]))
