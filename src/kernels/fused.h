@@ -8,6 +8,10 @@
  * of a block of rows land in a buffer on the stack that fits the L1 cache and finish them from
  * there.
  *
+ * Few rows are another matter: then DRAM alone sets the pace, and it is fastest when every stream is
+ * one long run. `few`, where a level has it, cuts the whole range of tiles in four and walks the
+ * quarters side by side.
+ *
  * Included by one file per level, with a constant `struct fused`, so that the calls are direct. */
 #ifndef TERN_KERNELS_FUSED_H
 #define TERN_KERNELS_FUSED_H
@@ -17,6 +21,7 @@
 #define PANEL_TILES      4
 #define FUSED_ROWS       72 /* rows of a block at most: 72 x 64 floats, 18 KB */
 #define FUSED_QKV_FLOATS 6144
+#define FUSED_FEW_FLOATS 16384 /* chains of few rows for a whole range of tiles, 64 KB */
 
 struct fused {
     /* Chains of m rows of a against tiles tile .. tile + n_tiles - 1 (n_tiles <= PANEL_TILES) into
@@ -30,7 +35,25 @@ struct fused {
     void (*rope_store)(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m, int head0,
                        int head1);
     size_t act_bytes;
+    /* NULL, or the chains of tiles tile .. tile_end - 1 for at most few_rows rows, in an order of its
+     * own. */
+    void (*few)(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
+                int tile, int tile_end);
+    int few_rows;
 };
+
+static inline int fused_is_few(const struct fused *f, int m)
+{
+    return f->few != NULL && m <= f->few_rows;
+}
+
+/* Tiles at a time that fit FUSED_FEW_FLOATS, when n_tiles are cut in as few even runs as possible.
+ * A multiple of `unit`. */
+static inline int fused_few_tiles(int m, int n_tiles, int unit)
+{
+    const int most = FUSED_FEW_FLOATS / TILE_N / m, n_runs = (n_tiles + most - 1) / most;
+    return ((n_tiles + n_runs - 1) / n_runs + unit - 1) / unit * unit;
+}
 
 static inline const char *fused_tile(const struct weight *w, int tile)
 {
@@ -62,10 +85,67 @@ static inline __attribute__((always_inline)) void fused_gemm(const struct fused 
                                                              const struct weight *w, int m,
                                                              int tile0, int tile1)
 {
+    if (fused_is_few(f, m)) {
+        f->few(c, ldc, a, lda, w, m, tile0, tile1);
+        return;
+    }
     for (int tile = tile0; tile < tile1; tile += PANEL_TILES) {
         int n = tile1 - tile < PANEL_TILES ? tile1 - tile : PANEL_TILES;
         f->panel(c + (size_t)(tile - tile0) * TILE_N, ldc, a, lda, w, m, tile, n,
                  fused_next(w, tile + n, tile1, 1));
+    }
+}
+
+/* The few rows' side of fused_gemm_add and fused_gemm_swiglu. Out of line for its large buffer. */
+static __attribute__((noinline, unused)) void fused_few_add(const struct fused *f, void *x,
+                                                            size_t ldx, const void *a, size_t lda,
+                                                            const struct weight *w, int m,
+                                                            int tile0, int tile1)
+{
+    _Alignas(64) float block[FUSED_FEW_FLOATS];
+    const int step = fused_few_tiles(m, tile1 - tile0, 1);
+    for (int tile = tile0; tile < tile1; tile += step) {
+        const int end = tile1 - tile < step ? tile1 : tile + step;
+        const int cols = (w->n < end * TILE_N ? w->n : end * TILE_N) - tile * TILE_N;
+        const size_t ld = (size_t)(end - tile) * TILE_N;
+        f->few(block, ld, a, lda, w, m, tile, end);
+        f->add((char *)x + (size_t)tile * TILE_N * f->act_bytes, ldx, block, ld, m, cols);
+    }
+}
+
+static __attribute__((noinline, unused)) void fused_few_swiglu(const struct fused *f, void *out,
+                                                               size_t ldo, const void *a,
+                                                               size_t lda, const struct weight *w,
+                                                               int n, int m, int t0, int t1)
+{
+    _Alignas(64) float block[FUSED_FEW_FLOATS];
+    const int step = fused_few_tiles(m, 2 * (t1 - t0), 2) / 2;
+    for (int t = t0; t < t1; t += step) {
+        const int end = t1 - t < step ? t1 : t + step;
+        const size_t ld = (size_t)(end - t) * 2 * TILE_N;
+        f->few(block, ld, a, lda, w, m, 2 * t, 2 * end);
+        for (int i = t; i < end; i++) {
+            const int col = i * TILE_N, cols = n - col < TILE_N ? n - col : TILE_N;
+            const float *gate = block + (size_t)(i - t) * 2 * TILE_N;
+            f->swiglu((char *)out + (size_t)col * f->act_bytes, ldo, gate, ld, gate + TILE_N, ld, m,
+                      cols);
+        }
+    }
+}
+
+static __attribute__((noinline, unused)) void fused_few_qkv(const struct fused *f, const void *a,
+                                                            size_t lda, const struct weight *w,
+                                                            const struct qkv_rows *r, int m,
+                                                            int head0, int head1)
+{
+    _Alignas(64) float block[FUSED_FEW_FLOATS];
+    const int tiles = r->head_dim / TILE_N;
+    const int step = fused_few_tiles(m, (head1 - head0) * tiles, tiles) / tiles;
+    for (int h = head0; h < head1; h += step) {
+        const int end = head1 - h < step ? head1 : h + step;
+        const size_t ld = (size_t)((end - h) * r->head_dim);
+        f->few(block, ld, a, lda, w, m, h * tiles, end * tiles);
+        f->rope_store(block, ld, r, m, h, end);
     }
 }
 
@@ -74,6 +154,10 @@ static inline __attribute__((always_inline)) void fused_gemm_add(const struct fu
                                                                  size_t lda, const struct weight *w,
                                                                  int m, int tile0, int tile1)
 {
+    if (fused_is_few(f, m)) {
+        fused_few_add(f, x, ldx, a, lda, w, m, tile0, tile1);
+        return;
+    }
     _Alignas(64) float block[FUSED_ROWS * PANEL_TILES * TILE_N];
     const size_t ld = PANEL_TILES * TILE_N;
     const int max_rows = fused_rows(m, FUSED_ROWS);
@@ -94,6 +178,10 @@ static inline __attribute__((always_inline)) void
 fused_gemm_swiglu(const struct fused *f, void *out, size_t ldo, const void *a, size_t lda,
                   const struct weight *w, int n, int m, int t0, int t1)
 {
+    if (fused_is_few(f, m)) {
+        fused_few_swiglu(f, out, ldo, a, lda, w, n, m, t0, t1);
+        return;
+    }
     _Alignas(64) float block[FUSED_ROWS * PANEL_TILES * TILE_N];
     const size_t ld = PANEL_TILES * TILE_N;
     const int max_rows = fused_rows(m, FUSED_ROWS);
@@ -117,6 +205,10 @@ static inline __attribute__((always_inline)) void
 fused_gemm_qkv(const struct fused *f, const void *a, size_t lda, const struct weight *w,
                const struct qkv_rows *r, int m, int head0, int head1)
 {
+    if (fused_is_few(f, m)) {
+        fused_few_qkv(f, a, lda, w, r, m, head0, head1);
+        return;
+    }
     _Alignas(64) float block[FUSED_QKV_FLOATS];
     const int tiles = r->head_dim / TILE_N,
               max_rows = fused_rows(m, FUSED_QKV_FLOATS / r->head_dim);

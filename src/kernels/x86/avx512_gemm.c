@@ -16,8 +16,8 @@ static void panel_bf16(float *c, size_t ldc, const void *a, size_t lda, const st
     lanes_panel(c, ldc, a, lda, w, m, tile, n_tiles, ACT_BF16);
 }
 
-static const struct fused fused_bf16 = {panel_bf16, avx512_swiglu_bf16, avx512_add_bf16,
-                                        avx512_rope_store_bf16, 2};
+static const struct fused fused_bf16 = {
+    panel_bf16, avx512_swiglu_bf16, avx512_add_bf16, avx512_rope_store_bf16, 2, NULL, 0};
 
 static void panel_f32(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
                       int m, int tile, int n_tiles, const void *next)
@@ -30,8 +30,8 @@ static void panel_f32(float *c, size_t ldc, const void *a, size_t lda, const str
     lanes_panel(c, ldc, a, lda, w, m, tile, n_tiles, ACT_F32);
 }
 
-static const struct fused fused_f32 = {panel_f32, avx512_swiglu_f32, avx512_add_f32,
-                                       avx512_rope_store_f32, 4};
+static const struct fused fused_f32 = {
+    panel_f32, avx512_swiglu_f32, avx512_add_f32, avx512_rope_store_f32, 4, NULL, 0};
 
 void avx512_gemm_bf16(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
                       int m, int tile0, int tile1)

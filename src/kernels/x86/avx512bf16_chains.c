@@ -193,7 +193,7 @@ struct direct_args {
     const uint8_t *row; /* bf16 */
     size_t row_bytes;
     const struct lanes_quant *q;
-    int tile[PANEL_TILES]; /* a missing one is tile 0 */
+    int tile[PANEL_TILES]; /* a missing one is the first */
 };
 
 static inline __m512 step(__m512 chain, const uint8_t *a, __m512i w)
@@ -309,12 +309,14 @@ DIRECT_ROWS(direct_i4, WEIGHT_I4)
 DIRECT_ROWS(direct_e4m3, WEIGHT_F8_E4M3)
 DIRECT_ROWS(direct_e5m2, WEIGHT_F8_E5M2)
 
+/* Tiles `first` of each quarter of n_tiles. */
 static void direct(float *c, size_t ldc, const uint8_t *row, size_t row_bytes,
-                   const struct lanes_quant *q, int rows, int n_tiles)
+                   const struct lanes_quant *q, int rows, int first, int n_tiles)
 {
     struct direct_args s = {.c = c, .ldc = ldc, .row = row, .row_bytes = row_bytes, .q = q};
+    const int quarter = (n_tiles + PANEL_TILES - 1) / PANEL_TILES;
     for (int t = 0; t < PANEL_TILES; t++) {
-        s.tile[t] = t < n_tiles ? t : 0;
+        s.tile[t] = t * quarter + first < n_tiles ? t * quarter + first : first;
         s.col[t] = (size_t)s.tile[t] * TILE_N;
     }
     switch (q->w->format) {
@@ -373,11 +375,7 @@ void avx512bf16_chains(float *c, size_t ldc, const void *a, size_t lda, const st
     _Alignas(64) uint16_t decoded[PANEL_TILES * BLOCK_COLUMNS * TILE_N];
     const struct lanes_quant q = lanes_quant_of(w, tile);
     const size_t row_bytes = w->input == INPUT_ACT ? 2 * lda : lda;
-    if (m <= FEW_ROWS) {
-        lanes_fetch_scales(&q, next);
-        direct(c, ldc, a, row_bytes, &q, m, n_tiles);
-        return;
-    }
+    (void)next;
     const int n_groups = (m + MICRO_ROWS - 1) / MICRO_ROWS;
     const int block = n_groups == 1 ? SHORT_COLUMNS : BLOCK_COLUMNS;
     for (int from = 0; from < w->k; from += block) {
@@ -392,5 +390,23 @@ void avx512bf16_chains(float *c, size_t ldc, const void *a, size_t lda, const st
                        (const uint8_t *)a + (size_t)row * row_bytes, row_bytes, &q, rows, n_tiles,
                        from, count);
         }
+    }
+}
+
+void avx512bf16_chains_few(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
+                           int m, int tile, int tile_end)
+{
+    const int n_tiles = tile_end - tile;
+    if (m > FEW_ROWS) {
+        for (int t = 0; t < n_tiles; t += PANEL_TILES) {
+            avx512bf16_chains(c + (size_t)t * TILE_N, ldc, a, lda, w, m, tile + t,
+                              n_tiles - t < PANEL_TILES ? n_tiles - t : PANEL_TILES, NULL);
+        }
+        return;
+    }
+    const struct lanes_quant q = lanes_quant_of(w, tile);
+    const size_t row_bytes = w->input == INPUT_ACT ? 2 * lda : lda;
+    for (int i = 0; i < (n_tiles + PANEL_TILES - 1) / PANEL_TILES; i++) {
+        direct(c, ldc, a, row_bytes, &q, m, i, n_tiles);
     }
 }

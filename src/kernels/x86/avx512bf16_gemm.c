@@ -2,8 +2,7 @@
 /* The matrix products of this level: bf16 x bf16 here, quantized weights in avx512bf16_sums.c and
  * avx512bf16_chains.c.
  *
- * Up to 6 rows: the four weight streams pass once, from DRAM, with a prefetch some lines ahead of
- * each. More rows are split in even groups; K is cut in blocks whose weights (32 KB) stay in the L1
+ * Up to 6 rows: four weight streams pass once, from DRAM, with a prefetch some lines ahead of each. More rows are split in even groups; K is cut in blocks whose weights (32 KB) stay in the L1
  * cache while the groups pass over them, the chains wait in c meanwhile, and the groups share the
  * work of prefetching the next block, so that DRAM reads go on while arithmetic runs. */
 #include "kernels/x86/avx512bf16_micro.h"
@@ -25,29 +24,24 @@ static __attribute__((noinline)) void micro_ahead1(int n_rows, const struct micr
     micro_rows(n_rows, 1, s);
 }
 
-/* At most MICRO_ROWS rows: one pass, each stream prefetching itself and, at its end, the next
- * panel's. */
-static void stream(struct micro_args *s, int m, const char *next, size_t tile_bytes)
+/* At most MICRO_ROWS rows: quarters of the tiles side by side, each one long run. A prefetch that
+ * passes the end of a quarter does no harm. */
+static void few_bf16(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
+                     int tile, int tile_end)
 {
-    s->ahead_step = 64;
-    size_t pairs = s->pairs, tail = pairs < AHEAD_LINES ? pairs : AHEAD_LINES;
-    if (pairs > tail) {
-        s->pairs = pairs - tail;
+    const size_t pairs = (size_t)w->k / 2, tile_bytes = pairs * 64;
+    const int quarter = (tile_end - tile + PANEL_TILES - 1) / PANEL_TILES;
+    struct micro_args s = {
+        .ldc = ldc, .a = a, .lda = lda, .pairs = pairs, .is_first = 1, .c = c, .ahead_step = 64};
+    for (int i = 0; i < quarter; i++) {
         for (int t = 0; t < PANEL_TILES; t++) {
-            s->ahead[t] = s->b[t] + tail * 64;
+            const int at = tile + t * quarter + i < tile_end ? t * quarter + i : i;
+            s.col[t] = (size_t)at * TILE_N;
+            s.b[t] = fused_tile(w, tile) + (size_t)at * tile_bytes;
+            s.ahead[t] = s.b[t] + AHEAD_LINES * 64;
         }
-        micro_ahead4(m, s);
-        for (int t = 0; t < PANEL_TILES; t++) {
-            s->b[t] += s->pairs * 64;
-        }
-        s->a += s->pairs * 2;
-        s->is_first = 0;
+        micro_ahead4(m, &s);
     }
-    s->pairs = tail;
-    for (int t = 0; t < PANEL_TILES; t++) {
-        s->ahead[t] = next ? next + (size_t)t * tile_bytes : s->b[t];
-    }
-    micro_ahead4(m, s);
 }
 
 /* Part i of n of the next block's lines, spread over the pairs of this one. */
@@ -79,13 +73,6 @@ static void panel(float *c, size_t ldc, const void *a, size_t lda, const struct 
     for (int t = 0; t < PANEL_TILES; t++) {
         s.col[t] = t < n_tiles ? (size_t)t * TILE_N : 0;
         s.b[t] = t < n_tiles ? base + (size_t)t * tile_bytes : base;
-    }
-    if (m <= MICRO_ROWS) {
-        s.c = c;
-        s.a = a;
-        s.is_first = 1;
-        stream(&s, m, next, tile_bytes);
-        return;
     }
     const int n_groups = (m + MICRO_ROWS - 1) / MICRO_ROWS;
     const size_t block_pairs = m <= FEW_ROWS ? SHORT_PAIRS : BLOCK_PAIRS;
@@ -159,10 +146,22 @@ static void any_panel(float *c, size_t ldc, const void *a, size_t lda, const str
     }
 }
 
-static const struct fused fused_bf16 = {any_panel, avx512_swiglu_bf16, avx512_add_bf16,
-                                        avx512_rope_store_bf16, 2};
-static const struct fused fused_f32 = {any_panel, avx512_swiglu_f32, avx512_add_f32,
-                                       avx512_rope_store_f32, 4};
+static void any_few(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
+                    int tile, int tile_end)
+{
+    if (w->format == WEIGHT_BF16) {
+        few_bf16(c, ldc, a, lda, w, m, tile, tile_end);
+    } else if (w->input == INPUT_I8) {
+        avx512bf16_sums_few(c, ldc, a, lda, w, m, tile, tile_end);
+    } else {
+        avx512bf16_chains_few(c, ldc, a, lda, w, m, tile, tile_end);
+    }
+}
+
+static const struct fused fused_bf16 = {
+    any_panel, avx512_swiglu_bf16, avx512_add_bf16, avx512_rope_store_bf16, 2, any_few, MICRO_ROWS};
+static const struct fused fused_f32 = {
+    any_panel, avx512_swiglu_f32, avx512_add_f32, avx512_rope_store_f32, 4, any_few, MICRO_ROWS};
 
 void avx512bf16_gemm_bf16(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
                           int m, int tile0, int tile1)

@@ -25,7 +25,9 @@ struct sums_args {
     size_t lda;
     const uint8_t *b[PANEL_TILES];
     const uint8_t *ahead[PANEL_TILES]; /* lines to prefetch, ahead_step bytes per line */
-    size_t ahead_step;
+    size_t ahead_step, jump; /* 0, or: bytes to jump over from line jump_at on, which come between
+                                the codes of two tiles, and then fetch scales ahead too */
+    int jump_at;
     int n_lines, group_lines; /* of this call; group_lines divides all but the last group */
     int group;                /* of the first column */
     int is_first, is_last;    /* of that group: its sums begin here, and end here */
@@ -83,6 +85,14 @@ static inline __m512i start(__m512i zero, int32_t sum)
     return _mm512_mullo_epi32(zero, _mm512_set1_epi32(-sum));
 }
 
+static inline void fetch_places(const uint8_t *p, size_t t0, size_t t1, size_t t2, size_t t3)
+{
+    _mm_prefetch((const char *)(p + t0), _MM_HINT_T0);
+    _mm_prefetch((const char *)(p + t1), _MM_HINT_T0);
+    _mm_prefetch((const char *)(p + t2), _MM_HINT_T0);
+    _mm_prefetch((const char *)(p + t3), _MM_HINT_T0);
+}
+
 /* is_grouped: groups begin and end in this call, all of them. */
 static inline __attribute__((always_inline)) void micro(const int n_rows, const int n_ahead,
                                                         const int is_grouped,
@@ -106,6 +116,7 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     const uint8_t *const scales = s->row + q.sa_at;
     const size_t t0 = s->tile[0] * q.tile_bytes, t1 = s->tile[1] * q.tile_bytes;
     const size_t t2 = s->tile[2] * q.tile_bytes, t3 = s->tile[3] * q.tile_bytes;
+    const size_t type_bytes = TILE_N * (type == DTYPE_F32 ? 4 : 2);
     const size_t a_line = f == WEIGHT_I4 ? 8 : 4;
     __m512i c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
     __m512i c30, c31, c32, c33, c40, c41, c42, c43, c50, c51, c52, c53;
@@ -173,8 +184,9 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
         } else {
             ROWS_6X4(LOAD)
         }
+        const size_t jump = n_ahead == 4 && is_grouped && line >= s->jump_at ? s->jump : 0;
         for (int end = line + n; line < end; line++) {
-            const size_t j = (size_t)line, ahead = step * j & ~(size_t)63;
+            const size_t j = (size_t)line, ahead = (step * j & ~(size_t)63) + jump;
             size_t at = a_line * j;
             __m512i w0 = _mm512_load_si512(b0 + 64 * j), w1 = _mm512_load_si512(b1 + 64 * j);
             __m512i w2 = _mm512_load_si512(b2 + 64 * j), w3 = _mm512_load_si512(b3 + 64 * j);
@@ -207,6 +219,14 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
             const v16 s1 = scale_at(places + t1, group, type);
             const v16 s2 = scale_at(places + t2, group, type);
             const v16 s3 = scale_at(places + t3, group, type);
+            if (n_ahead == 4 && is_grouped && s->jump > 0) {
+                const uint8_t *to = places + q.tile_bytes + type_bytes * (size_t)group;
+                const uint8_t *zeros = q.codes + q.zeros_at + q.tile_bytes + TILE_N * (size_t)group;
+                fetch_places(to, t0, t1, t2, t3);
+                if (has_zero) {
+                    fetch_places(zeros, t0, t1, t2, t3);
+                }
+            }
             ROWS_6X4(SCALE)
         } else {
             ROWS_6X4(STORE)
@@ -283,36 +303,6 @@ static void place(struct sums_args *s, const uint8_t *const b[PANEL_TILES], int 
     s->is_last = !is_one || line + n_lines == total;
 }
 
-/* At most MAX_ROWS rows: one pass, each stream prefetching itself and, at its end, the next
- * panel's. */
-static void stream(struct sums_args *s, int m, const uint8_t *const b[PANEL_TILES], int total,
-                   const uint8_t *next)
-{
-    int tail = AHEAD_LINES;
-    if (s->q->n_groups > 1) { /* the cut is between groups */
-        tail = (total - 1) / s->group_lines * s->group_lines;
-        while (total - tail < AHEAD_LINES && tail > 0) {
-            tail -= s->group_lines;
-        }
-        tail = total - tail;
-    }
-    tail = tail < total ? tail : total;
-    s->ahead_step = 64;
-    lanes_fetch_scales(s->q, next);
-    if (total > tail) {
-        for (int t = 0; t < PANEL_TILES; t++) {
-            s->ahead[t] = b[t] + (size_t)AHEAD_LINES * 64;
-        }
-        place(s, b, 0, total - tail, total);
-        run(s, m, 4);
-    }
-    for (int t = 0; t < PANEL_TILES; t++) {
-        s->ahead[t] = next ? next + s->tile[t] * s->q->tile_bytes : b[t];
-    }
-    place(s, b, total - tail, tail, total);
-    run(s, m, 4);
-}
-
 /* Rows of the next group of rows, which the hardware can't guess: short runs, far apart. */
 static void fetch_rows(const uint8_t *a, size_t lda, int n_rows, size_t n_bytes)
 {
@@ -376,9 +366,35 @@ void avx512bf16_sums(float *c, size_t ldc, const void *a, size_t lda, const stru
         s.col[t] = s.tile[t] * TILE_N;
         b[t] = q.codes + s.tile[t] * q.tile_bytes;
     }
-    if (m <= MAX_ROWS) {
-        stream(&s, m, b, total, next);
-    } else {
-        blocks(&s, m, b, total, a, c, next);
+    blocks(&s, m, b, total, a, c, next);
+}
+
+/* Quarters of the tiles side by side, each one long run. What is fetched ahead in the last lines of a
+ * tile is the next one's codes; scales and zero points are fetched a tile ahead, group by group. */
+void avx512bf16_sums_few(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
+                         int m, int tile, int tile_end)
+{
+    struct lanes_quant q = lanes_quant_of(w, tile);
+    struct sums_args s = {.ldc = ldc, .lda = lda, .row = a, .q = &q, .ahead_step = 64};
+    const int total = w->k / line_columns(&q), n_tiles = tile_end - tile;
+    const int quarter = (n_tiles + PANEL_TILES - 1) / PANEL_TILES;
+    s.group_lines = q.n_groups == 1 ? total : q.group / line_columns(&q);
+    int ahead = AHEAD_LINES;
+    if (q.n_groups > 1) { /* the jump is between groups */
+        ahead = ahead > s.group_lines ? ahead : s.group_lines;
+        s.jump_at = total - ahead;
+        s.jump = q.tile_bytes - (size_t)total * 64;
+    }
+    for (int i = 0; i < quarter; i++, q.codes += q.tile_bytes) {
+        const uint8_t *b[PANEL_TILES];
+        for (int t = 0; t < PANEL_TILES; t++) {
+            s.tile[t] = t * quarter + i < n_tiles ? (size_t)(t * quarter) : 0;
+            s.col[t] = s.tile[t] * TILE_N;
+            b[t] = q.codes + s.tile[t] * q.tile_bytes;
+            s.ahead[t] = b[t] + (size_t)ahead * 64;
+        }
+        s.c = c + (size_t)i * TILE_N;
+        place(&s, b, 0, total, total);
+        run(&s, m, 4);
     }
 }

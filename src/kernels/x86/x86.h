@@ -129,6 +129,11 @@ void avx512bf16_coded(float *c, size_t ldc, const void *a, size_t lda, const str
                       int m, int tile, int n_tiles, const void *next);
 void avx512bf16_chains(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
                        int m, int tile, int n_tiles, const void *next);
+/* The same for at most MICRO_ROWS rows and any range of tiles. */
+void avx512bf16_sums_few(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
+                         int m, int tile, int tile_end);
+void avx512bf16_chains_few(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
+                           int m, int tile, int tile_end);
 void avx512bf16_attn_part(const struct attn_part *p);
 
 /* DO(row, its four accumulators, its inputs) for rows 0 .. n_rows-1 of at most six: the names of
