@@ -42,9 +42,10 @@ static const struct opt rows[] = {
      .type = OPT_STRING,
      .offset = FIELD(scheme),
      .group = G_QUANTIZE,
-     .choices = "int8|int4|fp8|w2",
-     .help = "What the linear layers become; w2: the 2-bit convolutional code. Needed unless "
-             "--pack."},
+     .choices = "int8|int4|fp8|w2|path",
+     .help = "What the linear layers become; w2: the 2-bit convolutional code; "
+             "path: fp8, int4 and w2, in directories of those names in OUT, and what each step "
+             "loses. Needed unless --pack."},
     {.name = "format",
      .type = OPT_STRING,
      .offset = FIELD(format),
@@ -129,6 +130,7 @@ struct quantizing {
     char temporary[PATH_MAX];
     struct json_writer json;
     struct buf report;
+    int on_path; /* one of several: no line a matrix */
     double square_error, square;
     int n_quantized, n_kept;
     uint64_t in_bytes, out_bytes;
@@ -156,6 +158,9 @@ static void matrix_done(void *user, const struct quant_write_matrix *m)
     q->square += m->square;
     q->n_kept += m->kept;
     q->n_quantized += !m->kept;
+    if (q->on_path) {
+        return;
+    }
     if (q->own->json) {
         json_w_object(&q->json);
         json_w_kstring(&q->json, "name", m->name);
@@ -468,10 +473,10 @@ static int quantize(struct quantizing *q, struct err *e)
     }
     rc = rc < 0 ? rc : make_temporary(q, e);
     rc = rc < 0 ? rc : copy_all_companions(q, e);
-    if (rc >= 0 && q->own->text) {
+    if (rc >= 0 && q->own->text && !(q->before > 0)) {
         rc = perplexity(q, q->engine->model, &q->before, e);
     }
-    if (rc >= 0 && q->own->calibrate) {
+    if (rc >= 0 && q->own->calibrate && strcmp(q->own->scheme, "int4") == 0) {
         rc = calibrate(q, e);
     }
     if (rc >= 0 && q->own->scheme) {
@@ -495,49 +500,18 @@ static int quantize(struct quantizing *q, struct err *e)
     return q->own->text ? perplexity(q, q->out, &q->after, e) : 0;
 }
 
-/* What the words mean together. Returns -1 to go on, else the exit code. */
-static int resolve(struct quantizing *q, const struct opts *o)
+/* ---- the whole path ---- */
+
+static const char *const path_steps[] = {"fp8", "int4", "w2"};
+#define PATH_STEPS (sizeof path_steps / sizeof *path_steps)
+
+static void set_options(struct quantizing *q)
 {
     static const char *const kept_fp8[] = {"o_proj", "gate_proj", "up_proj"};
     const struct args_quantize *own = q->own;
-    const int awq = strcmp(own->format, "awq") == 0, blocks = strcmp(own->format, "fp8") == 0;
-    const char *wrong = NULL;
-    if (o->args.n != 2) {
-        wrong = o->args.n < 2 ? "expected MODEL and OUT" : "expected MODEL and OUT, found more";
-    } else if (!own->scheme && !own->pack) {
-        wrong = "expected --scheme int8, int4 or fp8, or --pack";
-    } else if (!own->scheme) {
-        wrong = opts_source(o, "format") != OPT_FROM_DEFAULT || own->ignored.n > 0 ||
-                        own->calibrate || strcmp(own->head, "16") != 0 ||
-                        opts_source(o, "group-size") != OPT_FROM_DEFAULT
-                    ? "--format, --group-size, --head, --ignore and --calibrate need --scheme"
-                    : NULL;
-    } else if (awq && strcmp(own->scheme, "int4") != 0) {
-        wrong = "--format awq needs --scheme int4";
-    } else if (blocks && strcmp(own->scheme, "fp8") != 0) {
-        wrong = "--format fp8 needs --scheme fp8";
-    } else if (strcmp(own->scheme, "int4") != 0 &&
-               (opts_source(o, "group-size") != OPT_FROM_DEFAULT || own->calibrate ||
-                opts_source(o, "scale-search") != OPT_FROM_DEFAULT)) {
-        wrong = "--group-size, --scale-search and --calibrate need --scheme int4";
-    } else if (strcmp(own->head, "16") != 0 && (awq || blocks)) {
-        wrong = "--head 8 and 4 need --format compressed-tensors";
-    } else if (opts_source(o, "quantization") != OPT_FROM_DEFAULT ||
-               opts_source(o, "quantization-head") != OPT_FROM_DEFAULT) {
-        wrong = "--quantization and --quantization-head are of no use here: --scheme and --head "
-                "say what is made";
-    }
-    if (wrong) {
-        fprintf(stderr, "usage: %s\ntern quantize: error: %s\n", o->usage, wrong);
-        return EXIT_USAGE;
-    }
-    q->out = o->args.v[1];
-    if (!own->scheme) {
-        return -1;
-    }
     q->o = (struct quant_write_options){
-        .scheme = awq                                ? QUANT_WRITE_AWQ
-                  : blocks                           ? QUANT_WRITE_FP8_BLOCK
+        .scheme = strcmp(own->format, "awq") == 0    ? QUANT_WRITE_AWQ
+                  : strcmp(own->format, "fp8") == 0  ? QUANT_WRITE_FP8_BLOCK
                   : strcmp(own->scheme, "int8") == 0 ? QUANT_WRITE_INT8
                   : strcmp(own->scheme, "int4") == 0 ? QUANT_WRITE_INT4
                   : strcmp(own->scheme, "w2") == 0   ? QUANT_WRITE_TWO
@@ -557,6 +531,113 @@ static int resolve(struct quantizing *q, const struct opts *o)
         q->o.ignored = kept_fp8;
         q->o.n_ignored = (int)(sizeof kept_fp8 / sizeof *kept_fp8);
     }
+}
+
+/* A row of the table: against the original, and against the step before. */
+static void step_done(struct quantizing *q, double last)
+{
+    const double error = relative(q->square_error, q->square),
+                 loss = 100 * (q->after / q->before - 1);
+    const double step = 100 * (q->after / last - 1);
+    if (q->own->json) {
+        json_w_object(&q->json);
+        json_w_kstring(&q->json, "scheme", q->own->scheme);
+        json_w_kint(&q->json, "bytes", (int64_t)q->out_bytes);
+        json_w_kdouble(&q->json, "relative_error", error);
+        json_w_kdouble(&q->json, "perplexity", q->after);
+        json_w_kdouble(&q->json, "loss_percent", loss);
+        json_w_kdouble(&q->json, "step_loss_percent", step);
+        json_w_object_end(&q->json);
+        return;
+    }
+    printf("%-6s %9.1f %9.3f %% %12.4f %+9.2f %% %+9.2f %%\n", q->own->scheme,
+           (double)q->out_bytes / 1048576, 100 * error, q->after, loss, step);
+    fflush(stdout);
+}
+
+/* Each step is made of the original, into a directory of its own. */
+static int walk_path(struct quantizing *q, struct args_quantize *own, struct err *e)
+{
+    const char *root = q->out;
+    char out[PATH_MAX];
+    double last = 0;
+    int rc = mkdir(root, 0777) == 0 ? 0 : io_failed(root, e);
+    for (size_t i = 0; i < PATH_STEPS && rc >= 0; i++) {
+        own->scheme = path_steps[i];
+        q->square_error = q->square = 0;
+        q->on_path = 1;
+        q->out = out;
+        set_options(q);
+        rc = path_in(out, root, path_steps[i], e);
+        rc = rc < 0 ? rc : quantize(q, e);
+        if (rc >= 0 && i == 0 && !own->json) {
+            printf("%-6s %9s %11s %12s %11s %11s\n%-6s %9.1f %11s %12.4f\n", "step", "MiB", "error",
+                   "perplexity", "loss", "of the step", "as is", (double)q->in_bytes / 1048576, "",
+                   q->before);
+        }
+        if (rc >= 0) {
+            step_done(q, i == 0 ? q->before : last);
+        }
+        last = q->after;
+    }
+    if (rc < 0) {
+        rmdir(root); /* unless a step is done */
+    }
+    return rc;
+}
+
+static void end_path_json(struct quantizing *q)
+{
+    json_w_array_end(&q->json);
+    json_w_kint(&q->json, "bytes_before", (int64_t)q->in_bytes);
+    json_w_kdouble(&q->json, "perplexity_before", q->before);
+    json_w_object_end(&q->json);
+    buf_putc(&q->report, '\n');
+    fwrite(q->report.data ? q->report.data : "", 1, q->report.len, stdout);
+}
+
+/* What the words mean together. Returns -1 to go on, else the exit code. */
+static int resolve(struct quantizing *q, const struct opts *o)
+{
+    const struct args_quantize *own = q->own;
+    const int path = own->scheme && strcmp(own->scheme, "path") == 0;
+    const int awq = strcmp(own->format, "awq") == 0, blocks = strcmp(own->format, "fp8") == 0;
+    const char *wrong = NULL;
+    if (o->args.n != 2) {
+        wrong = o->args.n < 2 ? "expected MODEL and OUT" : "expected MODEL and OUT, found more";
+    } else if (!own->scheme && !own->pack) {
+        wrong = "expected --scheme int8, int4 or fp8, or --pack";
+    } else if (!own->scheme) {
+        wrong = opts_source(o, "format") != OPT_FROM_DEFAULT || own->ignored.n > 0 ||
+                        own->calibrate || strcmp(own->head, "16") != 0 ||
+                        opts_source(o, "group-size") != OPT_FROM_DEFAULT
+                    ? "--format, --group-size, --head, --ignore and --calibrate need --scheme"
+                    : NULL;
+    } else if (path && !own->text) {
+        wrong = "--scheme path needs --perplexity FILE";
+    } else if (awq && strcmp(own->scheme, "int4") != 0) {
+        wrong = "--format awq needs --scheme int4";
+    } else if (blocks && strcmp(own->scheme, "fp8") != 0) {
+        wrong = "--format fp8 needs --scheme fp8";
+    } else if (strcmp(own->scheme, "int4") != 0 && !path &&
+               (opts_source(o, "group-size") != OPT_FROM_DEFAULT || own->calibrate ||
+                opts_source(o, "scale-search") != OPT_FROM_DEFAULT)) {
+        wrong = "--group-size, --scale-search and --calibrate need --scheme int4";
+    } else if (strcmp(own->head, "16") != 0 && (awq || blocks)) {
+        wrong = "--head 8 and 4 need --format compressed-tensors";
+    } else if (opts_source(o, "quantization") != OPT_FROM_DEFAULT ||
+               opts_source(o, "quantization-head") != OPT_FROM_DEFAULT) {
+        wrong = "--quantization and --quantization-head are of no use here: --scheme and --head "
+                "say what is made";
+    }
+    if (wrong) {
+        fprintf(stderr, "usage: %s\ntern quantize: error: %s\n", o->usage, wrong);
+        return EXIT_USAGE;
+    }
+    q->out = o->args.v[1];
+    if (own->scheme && !path) {
+        set_options(q);
+    }
     return -1;
 }
 
@@ -565,10 +646,10 @@ int cmd_quantize(int argc, char **argv)
     const char *command = "tern quantize";
     struct args_quantize own = {0};
     struct args_engine a = {0};
-    struct opts o = {.usage =
-                         "tern quantize MODEL OUT --scheme int8|int4|fp8|w2 | --pack [options]",
-                     .tables = {{rows, sizeof rows / sizeof *rows, &own}, args_engine_table(&a)},
-                     .n_tables = 2};
+    struct opts o = {
+        .usage = "tern quantize MODEL OUT --scheme int8|int4|fp8|w2|path | --pack [options]",
+        .tables = {{rows, sizeof rows / sizeof *rows, &own}, args_engine_table(&a)},
+        .n_tables = 2};
     struct quantizing q = {.own = &own, .engine = &a};
     struct err e = {0, ""};
     buf_init(&q.report);
@@ -582,11 +663,14 @@ int cmd_quantize(int argc, char **argv)
         json_w_object(&q.json);
         json_w_kstring(&q.json, "scheme", own.scheme ? own.scheme : "none");
         json_w_kstring(&q.json, "format", own.pack ? "tern" : own.format);
-        json_w_key(&q.json, "matrices");
+        json_w_key(&q.json, own.scheme && strcmp(own.scheme, "path") == 0 ? "steps" : "matrices");
         json_w_array(&q.json);
-        rc = quantize(&q, &e);
-        if (rc >= 0) {
+        const int path = own.scheme && strcmp(own.scheme, "path") == 0;
+        rc = path ? walk_path(&q, &own, &e) : quantize(&q, &e);
+        if (rc >= 0 && !path) {
             print_report(&q);
+        } else if (rc >= 0 && own.json) {
+            end_path_json(&q);
         }
         rc = rc < 0 ? args_fail(command, &e) : 0;
     }

@@ -408,6 +408,22 @@ def test_perplexity_before_and_after_is_that_of_eval(tmp_path):
     assert report["bytes_before"] == os.path.getsize(os.path.join(MODEL, "model.safetensors"))
 
 
+def test_the_whole_path_is_three_models_and_what_each_step_loses(tmp_path):
+    text = tmp_path / "text"
+    text.write_bytes((SOURCE / "README.md").read_bytes()[:1500])
+    report = quantize(MODEL, tmp_path / "out", "--scheme", "path", "--perplexity", text, "--group-size", "128")
+    assert [s["scheme"] for s in report["steps"]] == ["fp8", "int4", "w2"]
+    sizes = [report["bytes_before"]] + [s["bytes"] for s in report["steps"]]
+    assert sizes == sorted(sizes, reverse=True)
+    last = report["perplexity_before"]
+    for s in report["steps"]:
+        assert s["bytes"] == (tmp_path / "out" / s["scheme"] / "model.safetensors").stat().st_size
+        assert s["step_loss_percent"] == pytest.approx(100 * (s["perplexity"] / last - 1), abs=1e-6)
+        assert s["loss_percent"] == pytest.approx(100 * (s["perplexity"] / report["perplexity_before"] - 1), abs=1e-6)
+        last = s["perplexity"]
+    assert "--perplexity" in refused(MODEL, tmp_path / "other", "--scheme", "path", code=2)
+
+
 def test_the_plain_report_has_a_line_for_every_matrix(shared, tmp_path):
     r = run("quantize", shared / "fixtures" / "dense-hf", tmp_path / "out", "--scheme", "int8")
     lines = r.stdout.decode().splitlines()
