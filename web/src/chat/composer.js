@@ -81,8 +81,8 @@ export function Composer({ openSettings }) {
       onCompositionStart=${() => { composing.current = true; }}
       onCompositionEnd=${() => { composing.current = false; ended.current = performance.now(); }}></textarea>
     <div class="composer-row"><span class="chips">
-      <button type="button" class="chip" aria-pressed=${settings.systemOn} data-testid="system-toggle"
-        onClick=${() => changeSettings(name, { systemOn: !settings.systemOn })}>${t(settings.systemOn ? 'systemOn' : 'systemOff')}</button>
+      ${name && html`<button type="button" class="chip" aria-pressed=${settings.systemOn} data-testid="system-toggle"
+        onClick=${() => changeSettings(name, { systemOn: !settings.systemOn })}>${t(settings.systemOn ? 'systemOn' : 'systemOff')}</button>`}
       ${info.value.thinking && html`<button type="button" class="chip" data-testid="thinking-toggle"
         onClick=${() => changeSettings(name, { thinking: think[settings.thinking] })}>
         ${t('thinkSwitch', { state: t(settings.thinking === 'auto' ? 'thinkAuto' : settings.thinking) })}</button>`}

@@ -54,5 +54,5 @@ export function KeyDialog() {
   const dismissed = useSignal(false), need = status.value.state === 'key';
   useEffect(() => { if (!need) dismissed.value = false; }, [need]);
   return html`<${Dialog} open=${need && !dismissed.value} close=${() => { dismissed.value = true; }} title=${t('needsKey')}
-    testid="key-dialog"><p class="quiet">${apiKey.value ? `${t('keyWrong')} ` : ''}${t('keyHelp')}</p><${KeyField}/></${Dialog}>`;
+    testid="key-dialog">${apiKey.value && html`<p class="fault" role="alert">${t('keyWrong')}</p>`}<p class="quiet">${t('keyHelp')}</p><${KeyField}/></${Dialog}>`;
 }

@@ -55,9 +55,9 @@ export default function Options() {
       <label class="line"><span>${t('theme')}</span><select data-testid="theme" value=${theme.value}
         onChange=${e => savePref('theme', e.target.value)}><option value="auto">${t('themeAuto')}</option>
         <option value="light">${t('themeLight')}</option><option value="dark">${t('themeDark')}</option></select></label></fieldset>
-    <fieldset><legend>${t('connection')}</legend><p class="quiet">${t('keyHelp')}</p><${KeyField}/></fieldset>
+    <fieldset><legend>${t('apiKey')}</legend><p class="quiet">${t('keyHelp')}</p><${KeyField}/></fieldset>
     <fieldset><legend>${t('data')}</legend><p class="quiet">${t('dataHelp', { n: threads.value.length, size: sizeText })}</p>
-      <div class="row"><button type="button" class="button" onClick=${exportFile}>${t('exportAll')}</button>
+      <div class="row"><button type="button" class="button" onClick=${exportFile} disabled=${!threads.value.length}>${t('exportAll')}</button>
         <button type="button" class="button" onClick=${() => file.current.click()}>${t('importAll')}</button>
         <input ref=${file} type="file" accept="application/json,.json" hidden aria-label=${t('importAll')} onChange=${e => {
           if (e.target.files[0]) importFile(e.target.files[0]);
