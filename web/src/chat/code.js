@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Colours of code blocks that are complete and name a language; highlight.js comes when the first of them appears.
+import { soon } from './soon.js';
+
 const MAX = 60000;
 let loading = null;
 
@@ -11,7 +13,10 @@ export async function highlight(code, sanitize) {
     loading ??= import('./languages.js');
     const { hljs } = await loading;
     if (!hljs.getLanguage(name)) return;
-    code.replaceChildren(sanitize(hljs.highlight(text, { language: name, ignoreIllegals: true }).value));
+    soon(() => {
+      if (!code.isConnected) return;
+      code.replaceChildren(sanitize(hljs.highlight(text, { language: name, ignoreIllegals: true }).value));
+    });
   } catch {
     loading = null; // plain code will do
   }

@@ -31,15 +31,17 @@ function framer(frame) {
 
 async function readStream(response, onData) {
   const reader = response.body.getReader(), decoder = new TextDecoder(), parse = sseParser();
-  let turn = performance.now();
+  let busy = 0; // since the last turn of the event loop: pieces that are there already come without one
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
     for (const data of parse(decoder.decode(value, { stream: true }))) {
+      const began = performance.now();
       onData(data);
-      if (performance.now() - turn > 10) { // much came at once: keys and paints get their turn
+      busy += performance.now() - began;
+      if (busy > 10) { // much came at once: keys and paints get their turn
         await new Promise(later => { setTimeout(later); });
-        turn = performance.now();
+        busy = 0;
       }
     }
   }
