@@ -344,6 +344,11 @@ struct kernels {
     void (*pack)(void *dst, enum weight_format format, int n, int k, const void *src,
                  enum dtype src_type, size_t stride_row, size_t stride_col, int tile0, int tile1,
                  int tile_step, int tile_offset);
+    /* One step of attn_merge without its division: merges n_q partial results m2, l2, acc2 into m,
+     * l, acc, all laid out as attn_part writes them. attn_merge of what results, as one part, is
+     * attn_merge of all. */
+    void (*attn_fold)(float *m, float *l, float *acc, const float *m2, const float *l2,
+                      const float *acc2, int n_q, int head_dim);
     /* Index of the largest value, the lowest index on ties; NaN never wins unless all are NaN. n >
      * 0. */
     int (*argmax)(const float *x, int n);

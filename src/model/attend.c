@@ -7,8 +7,9 @@
 #include <string.h>
 
 #define PIECES_PER_WORKER 3 /* split items until each worker has about this many pieces */
-#define PARTIAL_SEQS      4 /* the partial buffer holds this many longest sequences in decode */
-#define TILE_OVERHEAD     8 /* cost of a partition beside its queries: reading K and V */
+#define PARTIAL_SEQS      4 /* the partial buffer holds this many longest sequences in decode, */
+#define PARTIAL_FLOATS    (2u << 20) /* but beyond this size one */
+#define TILE_OVERHEAD     8          /* cost of a partition beside its queries: reading K and V */
 #define PART_TILES        (ATTN_PARTITION / KV_BLOCK_TOKENS)
 
 static int tile_rows(const struct forward_dims *d)
@@ -29,15 +30,18 @@ void attend_carve(struct attend *at, const struct forward_dims *d, struct carver
                     2 * d->n_workers * PIECES_PER_WORKER;
     at->items = carve(c, (size_t)at->max_items * sizeof *at->items);
     at->merges = carve(c, (size_t)at->max_merges * sizeof *at->merges);
-    at->partial_floats = PARTIAL_SEQS * parts * (size_t)d->c->n_heads * (head_dim + 2) + 4096;
+    const size_t one = parts * (size_t)d->c->n_heads * (head_dim + 2) + 4096;
+    at->partial_floats = PARTIAL_SEQS * one < PARTIAL_FLOATS ? PARTIAL_SEQS * one
+                         : one > PARTIAL_FLOATS              ? one
+                                                             : PARTIAL_FLOATS;
     at->partial = carve(c, at->partial_floats * f32);
     at->workers = carve(c, (size_t)d->n_workers * sizeof *at->workers);
     for (int i = 0; i < d->n_workers; i++) {
         struct attend_scratch s;
         s.q = carve(c, ATTN_MAX_Q * head_dim * d->elem);
-        s.m = carve(c, parts * ATTN_MAX_Q * f32);
-        s.l = carve(c, parts * ATTN_MAX_Q * f32);
-        s.acc = carve(c, parts * ATTN_MAX_Q * head_dim * f32);
+        s.m = carve(c, 2 * ATTN_MAX_Q * f32);
+        s.l = carve(c, 2 * ATTN_MAX_Q * f32);
+        s.acc = carve(c, 2 * ATTN_MAX_Q * head_dim * f32);
         s.scratch = carve(c, ATTN_SCRATCH_FLOATS * f32);
         if (c->base != NULL) {
             at->workers[i] = s;
@@ -134,26 +138,40 @@ static const void *gather_q(const struct forward_dims *d, const struct attend_it
     return scratch;
 }
 
-static void run_part(const struct forward *f, const struct attend_item *it, int layer, int part,
-                     const void *q, float *m, float *l, float *acc, float *scratch)
+/* Tiles of a partition's first n positions; returns how many. */
+static int find_tiles(const struct forward *f, const struct attend_item *it, int layer, int part,
+                      int n, const void **tiles)
+{
+    const int32_t *table = f->in.b->seqs[it->seq].block_table + part * PART_TILES;
+    int t = 0;
+    for (; t * KV_BLOCK_TOKENS < n; t++) {
+        tiles[t] = kv_store_tile(f->kv, layer, table[t], it->kv_head);
+    }
+    return t;
+}
+
+/* Positions of a partition that the row sees. */
+static int visible_in(const struct forward *f, int row, int part)
+{
+    int n = f->in.b->kv_index[row] + 1 - part * ATTN_PARTITION;
+    return n < 0 ? 0 : n > ATTN_PARTITION ? ATTN_PARTITION : n;
+}
+
+/* tiles: [2][PART_TILES], those of `part` in the first half; the next partition's are found. */
+static int run_part(const struct forward *f, const struct attend_item *it, int layer, int part,
+                    const void *q, const void **tiles, float *m, float *l, float *acc,
+                    float *scratch)
 {
     const struct forward_dims *d = &f->d;
-    const struct forward_batch *b = f->in.b;
-    const int32_t *table = b->seqs[it->seq].block_table;
     int32_t visible[ATTN_MAX_Q];
-    const void *tiles[PART_TILES];
-    int most = 0;
     for (int r = 0; r < it->n_rows; r++) {
-        int n = b->kv_index[it->row0 + r] + 1 - part * ATTN_PARTITION;
-        n = n < 0 ? 0 : n > ATTN_PARTITION ? ATTN_PARTITION : n;
-        most = n > most ? n : most;
+        int n = visible_in(f, it->row0 + r, part);
         for (int h = 0; h < d->group; h++) {
             visible[r * d->group + h] = n;
         }
     }
-    for (int t = 0; t * KV_BLOCK_TOKENS < most; t++) {
-        tiles[t] = kv_store_tile(f->kv, layer, table[part * PART_TILES + t], it->kv_head);
-    }
+    const int last = it->row0 + it->n_rows - 1;
+    const int next = part + 1 < it->part1 ? visible_in(f, last, part + 1) : 0;
     struct attn_part p = {.q = q,
                           .n_q = it->n_rows * d->group,
                           .head_dim = d->c->head_dim,
@@ -161,14 +179,48 @@ static void run_part(const struct forward *f, const struct attend_item *it, int 
                           .visible = visible,
                           .kv = kv_store_layout(f->kv)->format,
                           .tiles = tiles,
+                          .next = tiles + PART_TILES,
+                          .n_next = find_tiles(f, it, layer, part + 1, next, tiles + PART_TILES),
                           .m = m,
                           .l = l,
                           .acc = acc,
                           .scratch = scratch};
     f->a->attn_part(&p);
+    memcpy(tiles, tiles + PART_TILES, (size_t)p.n_next * sizeof *tiles);
+    return p.n_q;
 }
 
-/* Merges the partitions of rows r0 .. r1 of a tile; a row's own partitions only. */
+/* Where row r of the tile writes. */
+static void *out_at(const struct forward_dims *d, void *out, int row, int kv_head)
+{
+    return (uint8_t *)row_at(d, out, d->ld_q, row) +
+           (size_t)(kv_head * d->group * d->c->head_dim) * d->elem;
+}
+
+/* All partitions of an item, merged one by one, and its output. */
+static void run_whole(const struct forward *f, const struct attend_item *it, int layer,
+                      const void *q, const void **tiles, const struct attend_scratch *s, void *out)
+{
+    const struct forward_dims *d = &f->d;
+    const size_t head_dim = (size_t)d->c->head_dim, other = ATTN_MAX_Q * head_dim,
+                 group = (size_t)d->group;
+    for (int p = 0; p < it->part1; p++) {
+        const size_t at = p > 0 ? ATTN_MAX_Q : 0;
+        int n_q = run_part(f, it, layer, p, q, tiles, s->m + at, s->l + at,
+                           s->acc + (p > 0 ? other : 0), s->scratch);
+        if (p > 0) {
+            f->k->attn_fold(s->m, s->l, s->acc, s->m + at, s->l + at, s->acc + other, n_q,
+                            d->c->head_dim);
+        }
+    }
+    for (int r = 0; r < it->n_rows; r++) {
+        const size_t v = (size_t)r * group;
+        f->a->attn_merge(out_at(d, out, it->row0 + r, it->kv_head), head_dim, s->m + v, s->l + v, 0,
+                         s->acc + v * head_dim, 0, 1, d->group, d->c->head_dim);
+    }
+}
+
+/* Merges the partitions of rows r0 .. r1 of a split tile; a row's own partitions only. */
 static void merge_rows(const struct forward *f, const struct attend_merge *g, int r0, int r1,
                        void *out)
 {
@@ -177,11 +229,9 @@ static void merge_rows(const struct forward *f, const struct attend_merge *g, in
            n_q = (size_t)g->n_rows * group;
     for (int r = r0; r < r1; r++) {
         size_t v = (size_t)r * group;
-        uint8_t *to = (uint8_t *)row_at(d, out, d->ld_q, g->row0 + r) +
-                      (size_t)g->kv_head * group * head_dim * d->elem;
-        f->a->attn_merge(to, head_dim, g->m + v, g->l + v, n_q, g->acc + v * head_dim,
-                         n_q * head_dim, n_parts_at(f->in.b->kv_index[g->row0 + r]), d->group,
-                         d->c->head_dim);
+        f->a->attn_merge(out_at(d, out, g->row0 + r, g->kv_head), head_dim, g->m + v, g->l + v, n_q,
+                         g->acc + v * head_dim, n_q * head_dim,
+                         n_parts_at(f->in.b->kv_index[g->row0 + r]), d->group, d->c->head_dim);
     }
 }
 
@@ -196,18 +246,19 @@ void attend_run(const struct attend *at, const struct forward *f, int layer, con
             return;
         }
         const struct attend_item *it = &at->items[i];
-        struct attend_merge own = {it->row0, it->n_rows, it->kv_head, it->part1,
-                                   s->m,     s->l,       s->acc};
-        const struct attend_merge *g = it->merge >= 0 ? &at->merges[it->merge] : &own;
-        const void *queries = gather_q(d, it, q, s->q);
-        size_t n_q = (size_t)(it->n_rows * d->group);
+        const void *queries = gather_q(d, it, q, s->q), *tiles[2 * PART_TILES];
+        find_tiles(f, it, layer, it->part0, visible_in(f, it->row0 + it->n_rows - 1, it->part0),
+                   tiles);
+        if (it->merge < 0) {
+            run_whole(f, it, layer, queries, tiles, s, out);
+            continue;
+        }
+        const struct attend_merge *g = &at->merges[it->merge];
+        const size_t n_q = (size_t)(it->n_rows * d->group);
         for (int p = it->part0; p < it->part1; p++) {
             size_t v = (size_t)p * n_q;
-            run_part(f, it, layer, p, queries, g->m + v, g->l + v,
+            run_part(f, it, layer, p, queries, tiles, g->m + v, g->l + v,
                      g->acc + v * (size_t)d->c->head_dim, s->scratch);
-        }
-        if (it->merge < 0) {
-            merge_rows(f, g, 0, it->n_rows, out);
         }
     }
 }

@@ -3,8 +3,8 @@
  * every layer.
  *
  * An item is a query tile (rows of one sequence x the query heads that share a KV head, at most
- * ATTN_MAX_Q vectors) over a range of partitions. Most items cover all partitions and write their
- * output themselves; items that are large against the step's total are split over partitions, leave
+ * ATTN_MAX_Q vectors) over a range of partitions. Most items cover all partitions, merge each as it
+ * is done and write their output themselves; items that are large against the step's total are split over partitions, leave
  * partial results in a shared buffer, and are merged in ascending order after a barrier. Which way
  * an item goes never changes its bits: partitions are cut at absolute positions and merged by one
  * formula. */
@@ -27,8 +27,8 @@ struct attend_merge {
 
 struct attend_scratch {
     void *q;        /* [ATTN_MAX_Q][head_dim] */
-    float *m, *l;   /* [max_parts][ATTN_MAX_Q] */
-    float *acc;     /* [max_parts][ATTN_MAX_Q][head_dim] */
+    float *m, *l;   /* [2][ATTN_MAX_Q] what is merged so far, and one more partition */
+    float *acc;     /* [2][ATTN_MAX_Q][head_dim] */
     float *scratch; /* ATTN_SCRATCH_FLOATS */
 };
 

@@ -497,7 +497,7 @@ static void attn_task(void *arg, int worker, int n_workers)
     struct attn_run *r = arg;
     struct bench *b = r->b;
     int32_t visible[ATTN_MAX_Q];
-    const void *tiles[16];
+    const void *tiles[32];
     float m[ATTN_MAX_Q], l[ATTN_MAX_Q];
     size_t tile_bytes = kv_tile_bytes(r->kv, r->t, 128);
     int p0, p1;
@@ -506,7 +506,7 @@ static void attn_task(void *arg, int worker, int n_workers)
     }
     cpu_split(r->n_parts, 1, worker, n_workers, &p0, &p1);
     for (int p = p0; p < p1; p++) {
-        for (size_t i = 0; i < 16; i++) {
+        for (size_t i = 0; i < 32; i++) {
             tiles[i] = b->weights + ((size_t)p * 16 + i) * tile_bytes % (POOL_BYTES / 2);
         }
         struct attn_part part = {.q = b->a,
@@ -516,6 +516,8 @@ static void attn_task(void *arg, int worker, int n_workers)
                                  .visible = visible,
                                  .kv = r->kv,
                                  .tiles = tiles,
+                                 .next = tiles + 16,
+                                 .n_next = p + 1 < p1 ? 16 : 0,
                                  .m = m,
                                  .l = l,
                                  .acc = b->acc + (size_t)worker * ATTN_MAX_Q * 128,

@@ -705,6 +705,39 @@ static void check_attn_merge(struct checker *c, enum act_type t, int n_parts, in
     release_all();
 }
 
+static void check_attn_fold(struct checker *c, int n_q, int hd)
+{
+    const size_t n = (size_t)n_q, n_acc = n * (size_t)hd;
+    float *x[2][3], *got[3];
+    for (int part = 0; part < 2; part++) {
+        for (int i = 0; i < 3; i++) {
+            x[part][i] =
+                activations(c, 1, i < 2 ? n : n_acc, (int)(i < 2 ? n : n_acc), ACT_F32, PLAIN, 64);
+        }
+        for (size_t i = 0; i < n; i++) {
+            x[part][0][i] = below(c, 5) == 0 ? -INFINITY : x[part][0][i] * 20.0f;
+            x[part][1][i] = fabsf(x[part][1][i]) + 1.0f;
+        }
+    }
+    float *start[3];
+    for (int i = 0; i < 3; i++) {
+        start[i] = copy_of(x[0][i], (i < 2 ? n : n_acc) * 4, 64);
+    }
+    c->ref->attn_fold(x[0][0], x[0][1], x[0][2], x[1][0], x[1][1], x[1][2], n_q, hd);
+    for (int level = 0; level < c->n_levels; level++) {
+        const struct kernels *k = c->level[level];
+        for (int i = 0; i < 3; i++) {
+            got[i] = copy_of(start[i], (i < 2 ? n : n_acc) * 4, 64);
+        }
+        k->attn_fold(got[0], got[1], got[2], x[1][0], x[1][1], x[1][2], n_q, hd);
+        for (int i = 0; i < 3; i++) {
+            equal_floats(c, k, "attn_fold", got[i], x[0][i], i < 2 ? n : n_acc);
+        }
+        c->n_cases++;
+    }
+    release_all();
+}
+
 static void check_pack(struct checker *c, enum weight_format f, enum dtype dt, int n, int k,
                        int in_out, int step)
 {
@@ -943,6 +976,7 @@ static void check_attention(struct checker *c, enum act_type t)
             }
         }
         check_attn_merge(c, t, 1 + below(c, 6), n_qs[i], dims[i % 6]);
+        check_attn_fold(c, n_qs[i], dims[i % 6]);
         check_rope_store(c, t, n_qs[i], 2, 1, dims[i % 6], 0, 4, PLAIN);
         int head0 = below(c, 6);
         check_rope_store(c, t, n_qs[i], 4, 1, dims[below(c, 6)], head0, 6, EDGE);

@@ -15,6 +15,8 @@ void neon_gemm_bf16(float *c, size_t ldc, const void *a, size_t lda, const struc
 void neon_rope_store_bf16(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m,
                           int head0, int head1);
 void neon_attn_part_bf16(const struct attn_part *p);
+void neon_attn_fold(float *m, float *l, float *acc, const float *m2, const float *l2,
+                    const float *acc2, int n_q, int head_dim);
 void neon_attn_merge_bf16(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml,
                           const float *acc, size_t stride_acc, int n_parts, int n_q, int head_dim);
 void neon_swiglu_bf16(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu,

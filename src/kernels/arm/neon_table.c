@@ -39,6 +39,7 @@ const struct kernels kernels_neon = {
                 },
         },
     .pack = neon_pack,
+    .attn_fold = neon_attn_fold,
     .argmax = neon_argmax,
     .logsumexp = neon_logsumexp,
 };

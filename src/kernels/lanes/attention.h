@@ -303,30 +303,36 @@ LANES_INLINE void lanes_attn_part(const struct attn_part *part, enum act_type t)
     }
 }
 
+LANES_INLINE void lanes_attn_fold(float *m, float *l, float *acc, const float *m2, const float *l2,
+                                  const float *acc2, int n_q, int hd)
+{
+    for (int i = 0; i < n_q; i++) {
+        float *a = acc + (size_t)i * (size_t)hd;
+        const float *b = acc2 + (size_t)i * (size_t)hd;
+        if (m2[i] == -INFINITY) {
+            continue;
+        }
+        const float top = m2[i] > m[i] ? m2[i] : m[i];
+        const v16 old = lanes_exp(v16_set1(m[i] - top)), new = lanes_exp(v16_set1(m2[i] - top));
+        l[i] = v16_lane0(v16_fma(v16_set1(l2[i]), new, v16_mul(v16_set1(l[i]), old)));
+        for (int d = 0; d < hd; d += 16) {
+            v16_store(a + d, v16_fma(v16_load(b + d), new, v16_mul(v16_load(a + d), old)));
+        }
+        m[i] = top;
+    }
+}
+
 LANES_INLINE void lanes_attn_merge(void *out, size_t ldo, const float *m, const float *l,
                                    size_t stride_ml, const float *acc, size_t stride_acc,
                                    int n_parts, int n_q, int hd, enum act_type t)
 {
     for (int i = 0; i < n_q; i++) {
-        float a[MAX_HEAD_DIM];
-        float top = m[i], sum = l[i];
-        for (int d = 0; d < hd; d += 16) {
-            v16_store(a + d, v16_load(acc + (size_t)i * (size_t)hd + d));
-        }
+        float a[MAX_HEAD_DIM], top = m[i], sum = l[i];
+        memcpy(a, acc + (size_t)i * (size_t)hd, (size_t)hd * sizeof *a);
         for (int part = 1; part < n_parts; part++) {
             const size_t at = (size_t)part * stride_ml + (size_t)i;
-            const float *x = acc + (size_t)part * stride_acc + (size_t)i * (size_t)hd;
-            if (m[at] == -INFINITY) {
-                continue;
-            }
-            const float top2 = m[at] > top ? m[at] : top;
-            const v16 old = lanes_exp(v16_set1(top - top2)),
-                      new = lanes_exp(v16_set1(m[at] - top2));
-            sum = v16_lane0(v16_fma(v16_set1(l[at]), new, v16_mul(v16_set1(sum), old)));
-            for (int d = 0; d < hd; d += 16) {
-                v16_store(a + d, v16_fma(v16_load(x + d), new, v16_mul(v16_load(a + d), old)));
-            }
-            top = top2;
+            lanes_attn_fold(&top, &sum, a, m + at, l + at,
+                            acc + (size_t)part * stride_acc + (size_t)i * (size_t)hd, 1, hd);
         }
         for (int d = 0; d < hd; d += 16) {
             lanes_store(out, (size_t)i * ldo + (size_t)d, v16_div(v16_load(a + d), v16_set1(sum)),

@@ -197,31 +197,37 @@ static void attn_part(const struct attn_part *p, enum act_type t)
     }
 }
 
+void ref_attn_fold(float *m, float *l, float *acc, const float *m2, const float *l2,
+                   const float *acc2, int n_q, int head_dim)
+{
+    for (int i = 0; i < n_q; i++) {
+        if (m2[i] == -INFINITY) {
+            continue; /* nothing visible there: exp(-inf) = 0 would leave all as it is */
+        }
+        float *a = acc + (size_t)i * (size_t)head_dim;
+        const float *b = acc2 + (size_t)i * (size_t)head_dim;
+        float top = m2[i] > m[i] ? m2[i] : m[i];
+        float old = kernel_exp(ref_sub(m[i], top)), new = kernel_exp(ref_sub(m2[i], top));
+        l[i] = ref_fma(l2[i], new, ref_mul(l[i], old));
+        for (int d = 0; d < head_dim; d++) {
+            a[d] = ref_fma(b[d], new, ref_mul(a[d], old));
+        }
+        m[i] = top;
+    }
+}
+
 static void attn_merge(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml,
                        const float *acc, size_t stride_acc, int n_parts, int n_q, int head_dim,
                        enum act_type t)
 {
+    const size_t hd = (size_t)head_dim;
     for (int i = 0; i < n_q; i++) {
-        float a[MAX_HEAD_DIM];
-        const float *first = acc + (size_t)i * (size_t)head_dim;
-        float top = m[i], sum = l[i];
-        for (int d = 0; d < head_dim; d++) {
-            a[d] = first[d];
-        }
+        float a[MAX_HEAD_DIM], top = m[i], sum = l[i];
+        memcpy(a, acc + (size_t)i * hd, hd * sizeof *a);
         for (int part = 1; part < n_parts; part++) {
-            float m2 = m[(size_t)part * stride_ml + (size_t)i],
-                  l2 = l[(size_t)part * stride_ml + (size_t)i];
-            const float *x = acc + (size_t)part * stride_acc + (size_t)i * (size_t)head_dim;
-            if (m2 == -INFINITY) {
-                continue; /* nothing visible there: exp(-inf) = 0 would leave all as it is */
-            }
-            float top2 = m2 > top ? m2 : top;
-            float old = kernel_exp(ref_sub(top, top2)), new = kernel_exp(ref_sub(m2, top2));
-            sum = ref_fma(l2, new, ref_mul(sum, old));
-            for (int d = 0; d < head_dim; d++) {
-                a[d] = ref_fma(x[d], new, ref_mul(a[d], old));
-            }
-            top = top2;
+            const size_t at = (size_t)part * stride_ml + (size_t)i;
+            ref_attn_fold(&top, &sum, a, m + at, l + at,
+                          acc + (size_t)part * stride_acc + (size_t)i * hd, 1, head_dim);
         }
         for (int d = 0; d < head_dim; d++) {
             ref_store(out, (size_t)i * ldo + (size_t)d, ref_div(a[d], sum), t);

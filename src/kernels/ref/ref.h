@@ -64,6 +64,8 @@ float ref_quant_element(const struct weight *w, int row, int k);
  * no infinity), and x rounded to such a number. */
 float ref_f8_value(int c, int bits, int low);
 float ref_round_f8(float x, enum input_format f);
+void ref_attn_fold(float *m, float *l, float *acc, const float *m2, const float *l2,
+                   const float *acc2, int n_q, int head_dim);
 int ref_argmax(const float *x, int n);
 void ref_logsumexp(const float *x, int n, float *max, double *sum);
 

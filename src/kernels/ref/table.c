@@ -38,6 +38,7 @@ const struct kernels kernels_ref = {
                 },
         },
     .pack = ref_pack,
+    .attn_fold = ref_attn_fold,
     .argmax = ref_argmax,
     .logsumexp = ref_logsumexp,
 };

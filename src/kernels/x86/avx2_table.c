@@ -39,6 +39,7 @@ const struct kernels kernels_avx2 = {
                 },
         },
     .pack = avx2_pack,
+    .attn_fold = avx2_attn_fold,
     .argmax = avx2_argmax,
     .logsumexp = avx2_logsumexp,
 };

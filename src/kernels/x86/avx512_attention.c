@@ -16,6 +16,12 @@ void avx512_attn_part_bf16(const struct attn_part *p)
     lanes_attn_part(p, ACT_BF16);
 }
 
+void avx512_attn_fold(float *m, float *l, float *acc, const float *m2, const float *l2,
+                      const float *acc2, int n_q, int head_dim)
+{
+    lanes_attn_fold(m, l, acc, m2, l2, acc2, n_q, head_dim);
+}
+
 void avx512_attn_merge_bf16(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml,
                             const float *acc, size_t stride_acc, int n_parts, int n_q, int head_dim)
 {

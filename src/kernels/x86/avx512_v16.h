@@ -157,15 +157,10 @@ static inline v16 v16_keep_n(v16 x, int n, v16 other)
     return _mm512_mask_blend_ps(v16_first(n), other, x);
 }
 
-/* p * 2^i for t = magic + i, in the two steps of kernel_exp. */
+/* p * 2^i for t = magic + i: the instruction rounds as the two steps of kernel_exp do. */
 static inline v16 v16_scale(v16 p, v16 t, float magic)
 {
-    __m512i i =
-        _mm512_sub_epi32(_mm512_castps_si512(t), _mm512_castps_si512(_mm512_set1_ps(magic)));
-    __m512i half = _mm512_srai_epi32(i, 1), bias = _mm512_set1_epi32(127);
-    p = _mm512_mul_ps(p, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(half, bias), 23)));
-    i = _mm512_sub_epi32(i, half);
-    return _mm512_mul_ps(p, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(i, bias), 23)));
+    return _mm512_scalef_ps(p, _mm512_sub_ps(t, _mm512_set1_ps(magic)));
 }
 
 /* Lanes folded 8, 4, 2, 1. */

@@ -40,6 +40,7 @@ const struct kernels kernels_avx512bf16 = {
                 },
         },
     .pack = avx512_pack,
+    .attn_fold = avx512_attn_fold,
     .argmax = avx512_argmax,
     .logsumexp = avx512_logsumexp,
 };

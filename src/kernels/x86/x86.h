@@ -15,6 +15,8 @@ void avx2_gemm_bf16(float *c, size_t ldc, const void *a, size_t lda, const struc
 void avx2_rope_store_bf16(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m,
                           int head0, int head1);
 void avx2_attn_part_bf16(const struct attn_part *p);
+void avx2_attn_fold(float *m, float *l, float *acc, const float *m2, const float *l2,
+                    const float *acc2, int n_q, int head_dim);
 void avx2_attn_merge_bf16(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml,
                           const float *acc, size_t stride_acc, int n_parts, int n_q, int head_dim);
 void avx2_swiglu_bf16(void *out, size_t ldo, const float *g, size_t ldg, const float *u, size_t ldu,
@@ -63,6 +65,8 @@ void avx512_gemm_bf16(float *c, size_t ldc, const void *a, size_t lda, const str
 void avx512_rope_store_bf16(const float *qkv, size_t ldqkv, const struct qkv_rows *r, int m,
                             int head0, int head1);
 void avx512_attn_part_bf16(const struct attn_part *p);
+void avx512_attn_fold(float *m, float *l, float *acc, const float *m2, const float *l2,
+                      const float *acc2, int n_q, int head_dim);
 void avx512_attn_merge_bf16(void *out, size_t ldo, const float *m, const float *l, size_t stride_ml,
                             const float *acc, size_t stride_acc, int n_parts, int n_q,
                             int head_dim);
