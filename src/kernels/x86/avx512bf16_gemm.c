@@ -149,7 +149,13 @@ static void any_panel(float *c, size_t ldc, const void *a, size_t lda, const str
 static void any_few(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
                     int tile, int tile_end)
 {
-    if (w->format == WEIGHT_BF16) {
+    if (is_coded(w)) { /* has panels only */
+        for (int t = tile; t < tile_end; t += PANEL_TILES) {
+            const int n = tile_end - t < PANEL_TILES ? tile_end - t : PANEL_TILES;
+            any_panel(c + (size_t)(t - tile) * TILE_N, ldc, a, lda, w, m, t, n,
+                      fused_next(w, t + n, tile_end, 1));
+        }
+    } else if (w->format == WEIGHT_BF16) {
         few_bf16(c, ldc, a, lda, w, m, tile, tile_end);
     } else if (w->input == INPUT_I8) {
         avx512bf16_sums_few(c, ldc, a, lda, w, m, tile, tile_end);
