@@ -121,7 +121,7 @@ struct lib_sample {
 
 struct tern_queue {
     struct mq *events;
-    pthread_mutex_t lock;         /* of `running`, and of is_closed and is_done of its requests */
+    pthread_mutex_t lock;         /* of `running` */
     struct tern_request *running; /* a list */
     /* the consumer's: what the chunk that was handed out last borrows, and events that come next */
     struct mq_node *taken;
@@ -133,11 +133,17 @@ struct tern_queue {
     size_t ids_cap, logprobs_cap;
 };
 
+enum lib_state {
+    LIB_CLOSED = 1, /* by the program */
+    LIB_DONE = 2,   /* runs on no queue, which may be gone */
+};
+
 struct tern_request {
     struct tern_engine *engine;
     struct tern_queue *queue; /* from the start on */
     struct tern_request *next, *prev;
-    int owns_queue, started, is_closed, is_done;
+    int owns_queue, started;
+    atomic_int state; /* enum lib_state: who sets the second of the two frees the request */
     struct buf text;
     int has_text, is_chat;
     struct token_ids ids;

@@ -31,6 +31,7 @@ int tern_queue_fd(const struct tern_queue *q)
 
 void lib_queue_add(struct tern_queue *q, struct tern_request *r)
 {
+    atomic_store(&r->state, 0);
     pthread_mutex_lock(&q->lock);
     r->next = q->running;
     r->prev = NULL;
@@ -52,36 +53,37 @@ int lib_queue_remove(struct tern_queue *q, struct tern_request *r)
     if (r->next) {
         r->next->prev = r->prev;
     }
-    r->is_done = 1;
-    int is_closed = r->is_closed;
     pthread_mutex_unlock(&q->lock);
-    return is_closed;
+    return (atomic_fetch_or(&r->state, LIB_DONE) & LIB_CLOSED) != 0;
 }
 
 /* ---- events to chunks ---- */
+
+static int resize(void **array, size_t n_bytes)
+{
+    void *v = realloc(*array, n_bytes);
+    if (!v) {
+        return ERR_NOMEM;
+    }
+    *array = v;
+    return 0;
+}
 
 static int reserve(struct tern_queue *q, size_t n_ids, size_t n_logprobs)
 {
     if (n_ids + 1 > q->ids_cap) {
         size_t cap = 2 * (n_ids + 1);
-        int32_t *ids = realloc(q->ids, cap * sizeof *ids);
-        q->ids = ids ? ids : q->ids;
-        size_t *starts = realloc(q->starts, cap * sizeof *starts);
-        q->starts = starts ? starts : q->starts;
-        if (!ids || !starts) {
+        if (resize((void **)&q->ids, cap * sizeof *q->ids) < 0 ||
+            resize((void **)&q->starts, cap * sizeof *q->starts) < 0) {
             return ERR_NOMEM;
         }
         q->ids_cap = cap;
     }
     if (n_logprobs > q->logprobs_cap) {
         size_t cap = 2 * n_logprobs;
-        int32_t *ids = realloc(q->logprob_ids, cap * sizeof *ids);
-        q->logprob_ids = ids ? ids : q->logprob_ids;
-        int32_t *ranks = realloc(q->logprob_ranks, cap * sizeof *ranks);
-        q->logprob_ranks = ranks ? ranks : q->logprob_ranks;
-        float *logprobs = realloc(q->logprobs, cap * sizeof *logprobs);
-        q->logprobs = logprobs ? logprobs : q->logprobs;
-        if (!ids || !ranks || !logprobs) {
+        if (resize((void **)&q->logprob_ids, cap * sizeof *q->logprob_ids) < 0 ||
+            resize((void **)&q->logprob_ranks, cap * sizeof *q->logprob_ranks) < 0 ||
+            resize((void **)&q->logprobs, cap * sizeof *q->logprobs) < 0) {
             return ERR_NOMEM;
         }
         q->logprobs_cap = cap;
@@ -183,14 +185,6 @@ static int make_chunk(struct tern_queue *q, struct tern_request *r, const struct
     return c->n_ids > 0 || c->text_bytes > 0 || c->finish != TERN_RUNNING;
 }
 
-static int is_closed(struct tern_queue *q, const struct tern_request *r)
-{
-    pthread_mutex_lock(&q->lock);
-    int closed = r->is_closed;
-    pthread_mutex_unlock(&q->lock);
-    return closed;
-}
-
 /* One event: 1 with a chunk, 0 without, or ERR_NOMEM. c NULL: it is only taken. */
 static int take_event(struct tern_queue *q, struct engine_event *ev, struct tern_chunk *c)
 {
@@ -199,7 +193,7 @@ static int take_event(struct tern_queue *q, struct engine_event *ev, struct tern
     if (ev->finish != FINISH_NONE) {
         ends = --r->n_open == 0;
     }
-    if (c && !is_closed(q, r)) {
+    if (c && !(atomic_load(&r->state) & LIB_CLOSED)) {
         rc = make_chunk(q, r, ev, c);
     }
     if (ends && lib_queue_remove(q, r)) {

@@ -4,8 +4,7 @@
  * engine's thread does none of that.
  *
  * A request that is closed while it runs on a shared queue stays until its last event has come:
- * the queue drops it then. Under the queue's lock: the list of running requests, and of each of
- * them is_closed and is_done. */
+ * the queue drops it then. One that has ended does not touch its queue any more. */
 #include "base/clock.h"
 #include "lib/lib.h"
 #include "model/config.h"
@@ -33,6 +32,7 @@ int tern_request_new(struct tern_request **out, struct tern_engine *en, struct t
     }
     r->engine = en;
     atomic_fetch_add(&en->n_refs, 1);
+    atomic_init(&r->state, LIB_DONE);
     buf_init(&r->text);
     arena_init(&r->arena, 0);
     return 0;
@@ -335,23 +335,13 @@ void tern_request_close(struct tern_request *r)
         tern_queue_free(r->queue); /* cancels it and waits */
         r->queue = NULL;
     }
-    struct tern_queue *q = r->queue;
-    int is_done = 1;
     uint64_t id = r->id;
     struct tern_engine *en = r->engine;
-    if (q) {
-        pthread_mutex_lock(&q->lock);
-        is_done = r->is_done;
-        r->is_closed = 1; /* whoever takes its last event drops it */
-        if (!is_done) {
-            atomic_fetch_add(&en->n_refs, 1);
-        }
-        pthread_mutex_unlock(&q->lock);
-    }
-    if (is_done) {
+    atomic_fetch_add(&en->n_refs, 1);
+    if (atomic_fetch_or(&r->state, LIB_CLOSED) & LIB_DONE) {
         lib_request_free(r);
-    } else {
+    } else { /* whoever takes its last event drops it */
         lib_engine_abort(en, id, -1, 0);
-        lib_engine_unref(en);
     }
+    lib_engine_unref(en);
 }
