@@ -24,10 +24,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define G_QUANTIZE "Quantization"
-#define TEXT_BYTES ((size_t)1 << 30)
-#define SEQS       4   /* windows of a text that are in flight */
-#define WINDOW     512 /* tokens of a calibration text that see each other */
+#define G_QUANTIZE    "Quantization"
+#define TEXT_BYTES    ((size_t)1 << 30)
+#define SEQS          4    /* windows of a text that are in flight */
+#define WINDOW        512  /* tokens of a calibration text that see each other */
+#define FEEDBACK_ROWS 1024 /* of each product that error feedback is made of */
 
 struct args_quantize {
     const char *scheme, *format, *group, *head, *text, *calibrate;
@@ -72,8 +73,10 @@ static const struct opt rows[] = {
      .offset = FIELD(calibrate),
      .group = G_QUANTIZE,
      .meta = "FILE",
-     .help = "int4: a text that shows which channels matter (AWQ): scales of channels are searched "
-             "for and folded into norms, v and up; errors are weighted by the activations."},
+     .help =
+         "int4: a text that shows which channels matter (AWQ): scales of channels are searched "
+         "for and folded into norms, v and up; errors are weighted by the activations. w2: errors "
+         "of columns are made good in those that follow."},
     {.name = "calibration-tokens",
      .type = OPT_SIZE,
      .offset = FIELD(calibration_tokens),
@@ -260,8 +263,10 @@ static int calibrate(struct quantizing *q, struct err *e)
             .ids = ids.ids,
             .n_ids = (int)((int64_t)ids.n < n ? (int64_t)ids.n : n),
             .window = longest < WINDOW ? longest : WINDOW,
+            .max_rows = q->o.scheme == QUANT_WRITE_TWO ? FEEDBACK_ROWS : 0,
             .stop = interrupted,
         };
+        calibration_fini(&q->calibration); /* of an earlier step */
         rc = calibration_run(&q->calibration, &o, e);
     }
     q->o.calibration = &q->calibration;
@@ -476,7 +481,8 @@ static int quantize(struct quantizing *q, struct err *e)
     if (rc >= 0 && q->own->text && !(q->before > 0)) {
         rc = perplexity(q, q->engine->model, &q->before, e);
     }
-    if (rc >= 0 && q->own->calibrate && strcmp(q->own->scheme, "int4") == 0) {
+    if (rc >= 0 && q->own->calibrate &&
+        (strcmp(q->own->scheme, "int4") == 0 || strcmp(q->own->scheme, "w2") == 0)) {
         rc = calibrate(q, e);
     }
     if (rc >= 0 && q->own->scheme) {
@@ -606,7 +612,7 @@ static int resolve(struct quantizing *q, const struct opts *o)
     if (o->args.n != 2) {
         wrong = o->args.n < 2 ? "expected MODEL and OUT" : "expected MODEL and OUT, found more";
     } else if (!own->scheme && !own->pack) {
-        wrong = "expected --scheme int8, int4 or fp8, or --pack";
+        wrong = "expected --scheme int8, int4, fp8, w2 or path, or --pack";
     } else if (!own->scheme) {
         wrong = opts_source(o, "format") != OPT_FROM_DEFAULT || own->ignored.n > 0 ||
                         own->calibrate || strcmp(own->head, "16") != 0 ||
@@ -620,9 +626,12 @@ static int resolve(struct quantizing *q, const struct opts *o)
     } else if (blocks && strcmp(own->scheme, "fp8") != 0) {
         wrong = "--format fp8 needs --scheme fp8";
     } else if (strcmp(own->scheme, "int4") != 0 && !path &&
-               (opts_source(o, "group-size") != OPT_FROM_DEFAULT || own->calibrate ||
+               (opts_source(o, "group-size") != OPT_FROM_DEFAULT ||
                 opts_source(o, "scale-search") != OPT_FROM_DEFAULT)) {
-        wrong = "--group-size, --scale-search and --calibrate need --scheme int4";
+        wrong = "--group-size and --scale-search need --scheme int4";
+    } else if (own->calibrate && strcmp(own->scheme, "int4") != 0 &&
+               strcmp(own->scheme, "w2") != 0 && !path) {
+        wrong = "--calibrate needs --scheme int4 or w2";
     } else if (strcmp(own->head, "16") != 0 && (awq || blocks)) {
         wrong = "--head 8 and 4 need --format compressed-tensors";
     } else if (opts_source(o, "quantization") != OPT_FROM_DEFAULT ||

@@ -9,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int point_init(struct calibration_point *p, int k)
+static int point_init(struct calibration_point *p, int k, int max_rows)
 {
     p->k = k;
     p->ld = ((size_t)k + 31) / 32 * 32;
     p->sum_abs = calloc((size_t)k, sizeof *p->sum_abs);
     p->sum_square = calloc((size_t)k, sizeof *p->sum_square);
-    p->rows = aligned_alloc(64, CALIBRATION_ROWS * p->ld * sizeof *p->rows);
+    p->rows = aligned_alloc(64, (size_t)max_rows * p->ld * sizeof *p->rows);
     if (p->rows != NULL) {
-        memset(p->rows, 0, CALIBRATION_ROWS * p->ld * sizeof *p->rows);
+        memset(p->rows, 0, (size_t)max_rows * p->ld * sizeof *p->rows);
     }
     return p->sum_abs == NULL || p->sum_square == NULL || p->rows == NULL ? ERR_NOMEM : 0;
 }
@@ -44,7 +44,7 @@ static void probe(void *arg, int layer, int input, const void *rows, size_t ld, 
     struct calibration_point *p = &g->c->points[layer * CALIBRATION_INPUTS + input];
     for (int i = 0; i < m; i++, p->n_seen++) {
         const size_t at = (size_t)i * ld;
-        const int keep = p->n_seen % g->c->stride == 0 && p->n_rows < CALIBRATION_ROWS;
+        const int keep = p->n_seen % g->c->stride == 0 && p->n_rows < g->c->max_rows;
         uint16_t *to = p->rows + (size_t)p->n_rows * p->ld;
         for (int j = 0; j < p->k; j++) {
             const float x = g->act == ACT_BF16
@@ -97,7 +97,8 @@ static int alloc_points(struct calibration *c, const struct model *m)
     int rc = 0;
     for (int i = 0; i < c->n_layers * CALIBRATION_INPUTS + 1 && rc == 0; i++) {
         rc = point_init(&c->points[i],
-                        i == c->n_layers * CALIBRATION_INPUTS ? k[0] : k[i % CALIBRATION_INPUTS]);
+                        i == c->n_layers * CALIBRATION_INPUTS ? k[0] : k[i % CALIBRATION_INPUTS],
+                        c->max_rows);
     }
     return rc;
 }
@@ -117,7 +118,8 @@ int calibration_run(struct calibration *c, const struct calibration_options *o, 
     r.kv_index = calloc((size_t)window, sizeof *r.kv_index);
     r.rope_pos = calloc((size_t)window, sizeof *r.rope_pos);
     r.wants = calloc((size_t)window, 1);
-    c->stride = o->n_ids > CALIBRATION_ROWS ? o->n_ids / CALIBRATION_ROWS : 1;
+    c->max_rows = o->max_rows > 0 ? o->max_rows : CALIBRATION_ROWS;
+    c->stride = o->n_ids > c->max_rows ? o->n_ids / c->max_rows : 1;
     int rc = 0;
     if (r.block_table == NULL || r.kv_index == NULL || r.rope_pos == NULL || r.wants == NULL ||
         alloc_points(c, o->model) < 0) {

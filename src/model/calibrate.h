@@ -7,7 +7,7 @@
 
 #include "model/model.h"
 
-#define CALIBRATION_ROWS 256 /* kept of each product, at most */
+#define CALIBRATION_ROWS 256 /* kept of each product, at most, unless asked for otherwise */
 
 /* Products of a layer that share an input. */
 enum calibration_input { CALIBRATION_QKV, CALIBRATION_O, CALIBRATION_FF, CALIBRATION_DOWN };
@@ -25,6 +25,7 @@ struct calibration_point {
 struct calibration {
     int n_layers;
     int stride;                       /* every so many rows one is kept */
+    int max_rows;                     /* that are kept */
     struct calibration_point *points; /* [n_layers][CALIBRATION_INPUTS], then the head's */
 };
 
@@ -40,7 +41,8 @@ struct calibration_options {
     struct cpu_pool *pool;
     const int32_t *ids;
     int n_ids;
-    int window; /* tokens that see each other */
+    int window;   /* tokens that see each other */
+    int max_rows; /* that are kept; 0: CALIBRATION_ROWS */
     void *user;
     int (*stop)(void *user); /* asked between windows; 1: ERR_CANCELED */
 };

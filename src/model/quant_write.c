@@ -28,7 +28,8 @@ struct writing {
     struct cpu_pool *pool;
     struct safetensors_writer *file;
     struct quant_scales scales;
-    float *importance; /* [largest matrix's columns], of the matrix at hand */
+    float *importance;                   /* [largest matrix's columns], of the matrix at hand */
+    struct quant_two_feedback *feedback; /* of the last product that had one */
     int announcing;
     struct err *e;
 };
@@ -44,8 +45,7 @@ struct coding {
     uint8_t *codes, *zeros; /* [rows][cols], [rows][groups] */
     float *scales;          /* [rows][groups] */
     struct quant_two two;   /* of the same memory */
-    const struct quant_two_feedback *feedback;
-    double *sums; /* [strips][2]: squared error, squares */
+    double *sums;           /* [strips][2]: squared error, squares */
     atomic_int next;
     atomic_int bad_row, bad_col; /* of an element that is no finite number; -1 */
     atomic_int failed;
@@ -134,7 +134,7 @@ static void code_strips(void *arg, int worker, int n_workers)
         }
         if (c->w.format == WEIGHT_C2) {
             const int rc =
-                quant_two_strip(&c->two, x, row0, n, c->feedback, c->sums + row0 / STRIP * 2);
+                quant_two_strip(&c->two, x, row0, n, c->how.feedback, c->sums + row0 / STRIP * 2);
             if (rc < 0) {
                 atomic_store(&c->failed, rc);
             }
@@ -446,6 +446,16 @@ static const float *importance(const struct writing *a, int layer, int product,
     return a->importance;
 }
 
+/* Products with the same input come one after the other and share it. */
+static int make_feedback(const struct writing *a, int layer, int product)
+{
+    const struct calibration_point *p = calibration_at(a->o->calibration, layer, product);
+    quant_two_feedback_fini(a->feedback);
+    return quant_two_feedback_init(a->feedback, p->k, p->rows, p->n_rows, p->ld) < 0
+               ? err_set(a->e, ERR_NOMEM, "error feedback: out of memory")
+               : 0;
+}
+
 static int linear(const struct writing *a, int layer, int which)
 {
     static const int product[QUANT_WRITE_LINEARS] = {
@@ -460,6 +470,14 @@ static int linear(const struct writing *a, int layer, int which)
         how.rows = which == 2 ? s->v_rows : which == 5 ? s->columns[CALIBRATION_DOWN] : NULL;
     }
     how.importance = importance(a, layer, product[which], how.columns);
+    if (how.scheme == QUANT_WRITE_TWO && a->o->calibration != NULL) {
+        const int is_first = which == 0 || product[which] != product[which - 1];
+        int rc = is_first && !a->announcing ? make_feedback(a, layer, product[which]) : 0;
+        how.feedback = a->feedback;
+        if (rc < 0) {
+            return rc;
+        }
+    }
     return matrix(a, name, quant_write_linear(&a->m->checkpoint.layers[layer], which), how,
                   quant_write_ignores(a->o, name));
 }
@@ -522,13 +540,17 @@ static int prepare_scales(struct writing *a)
     }
     a->importance = malloc((size_t)k * sizeof *a->importance);
     return a->importance == NULL ? err_set(a->e, ERR_NOMEM, "scales: out of memory")
-                                 : quant_scale_search(&a->scales, a->m, a->o, a->pool, a->e);
+           : a->o->scheme == QUANT_WRITE_TWO
+               ? 0
+               : quant_scale_search(&a->scales, a->m, a->o, a->pool, a->e);
 }
 
 int quant_write_weights(const struct model *m, const struct quant_write_options *o,
                         const char *path, struct cpu_pool *pool, uint64_t *n_bytes, struct err *e)
 {
-    struct writing a = {.m = m, .o = o, .pool = pool, .announcing = 1, .e = e};
+    struct quant_two_feedback feedback = {0, NULL};
+    struct writing a = {
+        .m = m, .o = o, .pool = pool, .feedback = &feedback, .announcing = 1, .e = e};
     int rc = prepare_scales(&a);
     rc = rc < 0 ? rc : safetensors_writer_open(&a.file, path, e);
     rc = rc < 0 ? rc : walk(&a);
@@ -539,6 +561,7 @@ int quant_write_weights(const struct model *m, const struct quant_write_options 
     *n_bytes = rc == 0 ? safetensors_writer_bytes(a.file) : 0;
     safetensors_writer_close(a.file);
     quant_scale_fini(&a.scales);
+    quant_two_feedback_fini(&feedback);
     free(a.importance);
     return rc;
 }

@@ -20,6 +20,7 @@ struct quant_write_how {
     /* NULL, or: what columns are multiplied with, what rows are divided by (before rounding), and
      * how much a column's squared error counts */
     const float *columns, *rows, *importance;
+    const struct quant_two_feedback *feedback; /* of the 2-bit code; NULL: none */
 };
 struct quant_write_how quant_write_linear_how(const struct quant_write_options *o);
 /* Of embedding and head, when o->head_bits says that they are quantized. */

@@ -530,3 +530,13 @@ def test_a_two_bit_matrix_needs_all_its_tensors(tmp_path):
     retensor(tmp_path / "out", wild)
     r = run("generate", tmp_path / "out", "--prompt-ids", "5")
     assert r.returncode == 1 and b"code_zp: row 2 is inf" in r.stderr, r.stderr
+
+
+def test_error_feedback_trades_the_error_of_weights_for_that_of_products(tmp_path):
+    """That products come nearer is tests/unit/model_quant_two_test.c's; here the text reaches the encoder."""
+    args = ["--scheme", "w2", "--ignore", "gate_proj", "up_proj", "down_proj", *(f"model.layers.{i}" for i in range(1, 6))]
+    plain = quantize(MODEL, tmp_path / "plain", *args)
+    fed = quantize(MODEL, tmp_path / "fed", *args, "--calibrate", SOURCE / "README.zh-CN.md", "--calibration-tokens", "1024")
+    assert fed["quantized"] == plain["quantized"] == 4
+    assert 1.1 * plain["relative_error"] < fed["relative_error"] < 2 * plain["relative_error"]
+    assert generate(tmp_path / "fed", IDS, 4)
