@@ -12,11 +12,17 @@ LANES_INLINE void lanes_embed(void *x, size_t ldx, const struct weight *w, const
                               int m, enum act_type t)
 {
     const size_t pairs = (size_t)w->k / 2;
+    /* Runs of one group. The products are in the thread's mode, as all lanes are. */
     for (int i = 0; weight_is_quantized(w) && i < m; i++) {
-        for (int k = 0; k < w->k; k++) { /* the product is in the thread's mode, as all lanes are */
-            float scale, offset, v = ref_quant_code(w, ids[i], k, &scale, &offset);
-            v = w->has_offset ? __builtin_fmaf(v, scale, offset) : v * scale;
-            ref_store(x, (size_t)i * ldx + (size_t)k, v, t);
+        const int run = w->group < 128 ? w->group : 128; /* divides every group */
+        for (int from = 0; from < w->k; from += run) {
+            const int n = w->k - from < run ? w->k - from : run;
+            float v[128], scale, offset;
+            ref_quant_values(w, ids[i], from, from + n, v, &scale, &offset);
+            for (int k = 0; k < n; k++) {
+                const float y = w->has_offset ? __builtin_fmaf(v[k], scale, offset) : v[k] * scale;
+                ref_store(x, (size_t)i * ldx + (size_t)(from + k), y, t);
+            }
         }
     }
     for (int i = 0; !weight_is_quantized(w) && i < m; i++) {

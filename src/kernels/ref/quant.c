@@ -166,17 +166,22 @@ void ref_quant_tile_row(float out[16], const void *a, enum act_type t, const str
     }
 }
 
-float ref_quant_code(const struct weight *w, int row, int k, float *scale, float *offset)
+void ref_quant_values(const struct weight *w, int row, int from, int to, float *v, float *scale,
+                      float *offset)
 {
     const struct tile parts = tile_of(w, row / TILE_N);
-    *scale = scale_of(w, &parts, row % TILE_N, k / w->group);
-    *offset = w->has_offset ? offset_of(w, &parts, row % TILE_N, k / w->group) : 0.0f;
-    return value_of(w, &parts, row % TILE_N, k);
+    const int r = row % TILE_N, group = from / w->group;
+    *scale = scale_of(w, &parts, r, group);
+    *offset = w->has_offset ? offset_of(w, &parts, r, group) : 0.0f;
+    for (int k = from; k < to; k++) {
+        v[k - from] = value_of(w, &parts, r, k);
+    }
 }
 
 float ref_quant_element(const struct weight *w, int row, int k)
 {
-    float scale, offset, v = ref_quant_code(w, row, k, &scale, &offset);
+    float scale, offset, v;
+    ref_quant_values(w, row, k, k + 1, &v, &scale, &offset);
     return w->has_offset ? ref_fma(v, scale, offset) : ref_mul(v, scale);
 }
 

@@ -57,7 +57,9 @@ void ref_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, i
  * scale, and as their product. */
 void ref_quant_tile_row(float out[16], const void *a, enum act_type t, const struct weight *w,
                         int tile);
-float ref_quant_code(const struct weight *w, int row, int k, float *scale, float *offset);
+/* Columns from .. to of a row, all of one group: their v, and what they are scaled and moved by. */
+void ref_quant_values(const struct weight *w, int row, int from, int to, float *v, float *scale,
+                      float *offset);
 float ref_fold16(float lane[16]); /* 8, 4, 2, 1: the lanes are spoilt */
 float ref_quant_element(const struct weight *w, int row, int k);
 /* The number of an fp8 code with `bits` bits of mantissa and smallest normal exponent `low` (no NaN,
