@@ -4,6 +4,8 @@
  *   bench serve       requests over HTTP against any OpenAI-compatible server (bench_serve.c)
  *   bench latency     one batch at a time, in this process      (bench_offline.c)
  *   bench throughput  many requests at once, in this process
+ *   bench kernels     GB/s and GOP/s of each kernel beside the machine's limits (bench_kernels.c)
+ *   bench machine     these limits
  *   bench sweep       the same for several values of the scheduler's limits
  *
  * Data (bench_data.c) is made before the clock starts. */
@@ -96,5 +98,7 @@ int bench_serve(int argc, char **argv);
 int bench_latency(int argc, char **argv);
 int bench_throughput(int argc, char **argv);
 int bench_sweep(int argc, char **argv);
+int bench_kernels(int argc, char **argv);
+int bench_machine(int argc, char **argv);
 
 #endif

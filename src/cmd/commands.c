@@ -92,6 +92,13 @@ const struct command commands[] = {
      "Runs the same requests once for each pair of --sweep-batched-tokens and --sweep-seqs and "
      "prints a line of rates and latencies for each.",
      "tern bench sweep MODEL --num-prompts 64 --sweep-batched-tokens 512 2048 --sweep-seqs 8 32"},
+    {"bench kernels", G_MEASURE, bench_kernels, "speed of each kernel beside the machine's limits",
+     "Times every kernel on the shapes of ERNIE-4.5-0.3B, alternating with the machine's own "
+     "limits.",
+     "tern bench kernels --only step"},
+    {"bench machine", G_MEASURE, bench_machine, "what the machine reads and computes a second",
+     "Measures reads of memory and multiply-adds on registers, on one thread and on all.",
+     "tern bench machine"},
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -194,3 +194,20 @@ def test_a_sweep_runs_every_pair_of_limits(tmp_path):
 def test_a_sweep_over_something_else_than_numbers_is_refused():
     r = run("bench", "sweep", MODEL, "--sweep-seqs", "4", "many")
     assert r.returncode == 1 and r.stdout == b"" and b"--sweep-seqs" in r.stderr and b"'many'" in r.stderr
+
+
+def test_the_machines_limits_are_printed_for_one_thread_and_for_all():
+    r = run("bench", "machine", timeout=120)
+    assert r.returncode == 0, r.stderr
+    lines = r.stdout.decode().splitlines()
+    shape = r"level \w+, (\d+) threads?: ([\d.]+) GB/s read, (\d+) GFLOP/s bf16, (\d+) GFLOP/s f32, (\d+) GOP/s int8"
+    found = [re.fullmatch(shape, line) for line in lines]
+    assert found and all(found) and found[0][1] == "1"
+    assert all(float(m[2]) > 0 and int(m[4]) > 0 for m in found)
+
+
+def test_kernels_are_timed_beside_the_limits():
+    r = run("bench", "kernels", "--only", "argmax", timeout=120)
+    assert r.returncode == 0, r.stderr
+    assert any("argmax" in line for line in r.stdout.decode().splitlines())
+    assert run("bench", "kernels", "--level", "avx1024").returncode == 1

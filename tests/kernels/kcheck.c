@@ -2,15 +2,15 @@
 /* kcheck: runs every kernel of every level this machine has against the scalar reference and
  * demands equal bits.
  *
- *   kcheck [--level NAME] [--seed N] [--quick]  check (a sixth of the matrix shapes); exit 1 on a
- * difference kcheck --bench [--level NAME] [--only OP]   GB/s and GOP/s beside the machine's own
- * limits
+ *   kcheck [--level NAME] [--seed N] [--quick]
+ *
+ * --quick takes a sixth of the matrix shapes. Exit 1 on a difference.
  *
  * Every buffer ends at a page that may not be touched, inputs include zeros, denormals, infinities
  * and huge values, memory that a kernel must not read as numbers holds NaN, and memory that it must
  * not write is compared too. All NaNs count as equal: their payload is not part of the contract. */
-#include "kcheck.h"
 #include "cpu/pool.h"
+#include "kernels/kernels.h"
 #include "kernels/ref/math.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -1021,35 +1021,26 @@ static void check_all(struct checker *c)
 
 int main(int argc, char **argv)
 {
-    const char *only = NULL, *filter = NULL;
-    int bench = 0;
+    const char *only = NULL;
     struct checker c = {.seed = 1};
     struct err e;
     enum cpu_level have[8], chosen;
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i], *value_of = i + 1 < argc ? argv[i + 1] : NULL;
-        if (strcmp(arg, "--bench") == 0) {
-            bench = 1;
-        } else if (strcmp(arg, "--quick") == 0) {
+        if (strcmp(arg, "--quick") == 0) {
             c.quick = 1;
         } else if (strcmp(arg, "--level") == 0 && value_of) {
             only = argv[++i];
-        } else if (strcmp(arg, "--only") == 0 && value_of) {
-            filter = argv[++i];
         } else if (strcmp(arg, "--seed") == 0 && value_of) {
             c.seed = strtoull(argv[++i], NULL, 10);
         } else {
-            fprintf(stderr,
-                    "usage: kcheck [--bench] [--level NAME] [--only OP] [--seed N] [--quick]\n");
+            fprintf(stderr, "usage: kcheck [--level NAME] [--seed N] [--quick]\n");
             return 2;
         }
     }
     if (cpu_level_choose(only, &chosen, &e) < 0) {
         fprintf(stderr, "kcheck: %s\n", e.text);
         return 1;
-    }
-    if (bench) {
-        return kbench_run(only, filter);
     }
     c.ref = kernels_get(CPU_SCALAR);
     int n = cpu_levels_available(have);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kcheck --bench: what kernels do per second, beside what this machine can do.
+/* tern bench kernels: what kernels do per second, beside what this machine can do; bench machine:
+ * the latter alone.
  *
  * Limits are measured by the same threads in the same run: reading memory with four streams a
  * thread, and multiply-adds on registers. Other programs disturb both, so each line alternates many
@@ -7,8 +8,10 @@
  * far). Time is the CPU time of the slowest thread, so that a thread that was put aside for another
  * program does not count as slow. Shapes are those of ERNIE-4.5-0.3B; weights walk through a buffer
  * far larger than any cache, as they do in a decode step. */
+#include "cmd/args.h"
+#include "cmd/bench.h"
 #include "cpu/pool.h"
-#include "kcheck.h"
+#include "kernels/kernels.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -655,65 +658,110 @@ static void run_all(struct bench *b)
     bench_simple(b, "pack [in, out]", pack_in_out_task, 6144 * 8 * 1024 * 2.0);
 }
 
-int kbench_run(const char *level, const char *filter)
+static void print_limits(const struct bench *b)
 {
-    struct bench b = {.filter = filter};
-    struct cpu_limits limits;
-    struct err e;
-    enum cpu_level chosen;
-    int rc = 1;
-    const size_t n_c = (size_t)512 * 6144 + 103424 * 32;
-    if (cpu_level_choose(level, &chosen, &e) < 0 || cpu_limits_read(&limits, &e) < 0) {
-        fprintf(stderr, "kcheck: %s\n", e.text);
-        return 1;
+    printf("level %s, %d thread%s: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32, %.0f GOP/s "
+           "int8\n",
+           cpu_level_name(b->k->level), b->n_threads, b->n_threads > 1 ? "s" : "", b->gbps,
+           b->gflops_bf16, b->gflops_f32, b->gops_i8);
+    fflush(stdout);
+}
+
+/* The limits of n_threads; the pool stays open. */
+static int measure_limits(struct bench *b, int n_threads, const struct cpu_limits *limits,
+                          struct err *e)
+{
+    cpu_pool_close(b->pool);
+    b->pool = NULL;
+    b->n_threads = n_threads;
+    b->gbps = b->gflops_bf16 = b->gflops_f32 = b->gops_i8 = 0;
+    int rc = cpu_pool_open(&b->pool, n_threads, limits->cpu_ids, e);
+    if (rc >= 0) {
+        cpu_pool_run(b->pool, fill_task, b);
+        limits_now(b);
+        print_limits(b);
     }
-    b.n_threads = limits.n_threads < MAX_THREADS ? limits.n_threads : MAX_THREADS;
+    return rc;
+}
+
+struct args_kernels {
+    const char *level, *only;
+};
+
+static int run(const struct args_kernels *a, int only_machine, struct err *e)
+{
+    struct bench b = {.filter = a->only};
+    struct cpu_limits limits;
+    enum cpu_level chosen;
+    const size_t n_c = (size_t)512 * 6144 + 103424 * 32;
+    if (cpu_level_choose(a->level, &chosen, e) < 0 || cpu_limits_read(&limits, e) < 0) {
+        return e->code;
+    }
+    int n_threads = limits.n_threads < MAX_THREADS ? limits.n_threads : MAX_THREADS, rc = 0;
     b.k = kernels_get(chosen);
     b.weights = cpu_big_alloc(POOL_BYTES);
     b.a = cpu_big_alloc(512 * 3072 * 4);
     b.x = cpu_big_alloc(512 * 6144 * 4);
     b.out = cpu_big_alloc(512 * 6144 * 4);
     b.c = cpu_big_alloc(n_c * 4);
-    b.acc = cpu_big_alloc((size_t)b.n_threads * ATTN_MAX_Q * 128 * 4);
-    b.scratch = cpu_big_alloc((size_t)b.n_threads * ATTN_SCRATCH_FLOATS * 4);
+    b.acc = cpu_big_alloc((size_t)n_threads * ATTN_MAX_Q * 128 * 4);
+    b.scratch = cpu_big_alloc((size_t)n_threads * ATTN_SCRATCH_FLOATS * 4);
     if (!b.weights || !b.a || !b.x || !b.out || !b.c || !b.acc || !b.scratch) {
-        fprintf(stderr, "kcheck: out of memory\n");
-        goto done;
+        rc = err_set(e, ERR_NOMEM, "out of memory");
     }
-    if (cpu_pool_open(&b.pool, 1, limits.cpu_ids, &e) < 0) {
-        fprintf(stderr, "kcheck: %s\n", e.text);
-        goto done;
+    rc = rc < 0 ? rc : measure_limits(&b, 1, &limits, e);
+    rc = rc < 0 || n_threads == 1 ? rc : measure_limits(&b, n_threads, &limits, e);
+    if (rc >= 0 && !only_machine) {
+        memcpy(b.a, b.weights, 512 * 3072 * 4);
+        run_all(&b);
     }
-    int n_threads = b.n_threads;
-    b.n_threads = 1;
-    cpu_pool_run(b.pool, fill_task, &b);
-    memcpy(b.a, b.weights, 512 * 3072 * 4);
-    limits_now(&b);
-    printf("level %s, 1 thread: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32, %.0f GOP/s "
-           "int8\n",
-           cpu_level_name(b.k->level), b.gbps, b.gflops_bf16, b.gflops_f32, b.gops_i8);
-    cpu_pool_close(b.pool);
-    b.pool = NULL;
-    b.gbps = b.gflops_bf16 = b.gflops_f32 = b.gops_i8 = 0;
-    b.n_threads = n_threads;
-    if (cpu_pool_open(&b.pool, n_threads, limits.cpu_ids, &e) < 0) {
-        fprintf(stderr, "kcheck: %s\n", e.text);
-        goto done;
-    }
-    limits_now(&b);
-    printf("level %s, %d threads: %.1f GB/s read, %.0f GFLOP/s bf16, %.0f GFLOP/s f32, %.0f GOP/s "
-           "int8\n",
-           cpu_level_name(b.k->level), n_threads, b.gbps, b.gflops_bf16, b.gflops_f32, b.gops_i8);
-    run_all(&b);
-    rc = 0;
-done:
     cpu_pool_close(b.pool);
     cpu_big_free(b.weights, POOL_BYTES);
     cpu_big_free(b.a, 512 * 3072 * 4);
     cpu_big_free(b.x, 512 * 6144 * 4);
     cpu_big_free(b.out, 512 * 6144 * 4);
     cpu_big_free(b.c, n_c * 4);
-    cpu_big_free(b.acc, (size_t)b.n_threads * ATTN_MAX_Q * 128 * 4);
-    cpu_big_free(b.scratch, (size_t)b.n_threads * ATTN_SCRATCH_FLOATS * 4);
+    cpu_big_free(b.acc, (size_t)n_threads * ATTN_MAX_Q * 128 * 4);
+    cpu_big_free(b.scratch, (size_t)n_threads * ATTN_SCRATCH_FLOATS * 4);
     return rc;
+}
+
+#define FIELD(f) offsetof(struct args_kernels, f)
+static const struct opt rows[] = {
+    {.name = "level",
+     .type = OPT_STRING,
+     .offset = FIELD(level),
+     .group = "Kernels",
+     .meta = "NAME",
+     .help = "Instruction-set level, as --cpu-mask of serve. Default: the best here."},
+    {.name = "only",
+     .type = OPT_STRING,
+     .offset = FIELD(only),
+     .group = "Kernels",
+     .meta = "TEXT",
+     .help = "Only lines whose name begins so: step, attn, lm_head, …"},
+};
+
+static int command(const char *name, const char *usage, int n_rows, int argc, char **argv)
+{
+    struct args_kernels a = {0};
+    struct opts o = {.usage = usage, .tables = {{rows, (size_t)n_rows, &a}}, .n_tables = 1};
+    struct err e = {0, ""};
+    int rc = args_parse(&o, name, argc, argv);
+    if (rc < 0) {
+        rc = run(&a, n_rows == 1, &e);
+        rc = rc < 0 ? args_fail(name, &e) : 0;
+    }
+    opts_fini(&o);
+    return rc;
+}
+
+int bench_kernels(int argc, char **argv)
+{
+    return command("tern bench kernels", "tern bench kernels [options]", 2, argc, argv);
+}
+
+int bench_machine(int argc, char **argv)
+{
+    return command("tern bench machine", "tern bench machine [options]", 1, argc, argv);
 }
