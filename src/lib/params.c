@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SAMPLES_MAX 16384 /* the default of VLLM_MAX_N_SEQUENCES */
+
 enum kind {
     KIND_INT,
     KIND_BOOL,
@@ -501,6 +503,18 @@ static struct sampling_params resolve(const struct tern_params *p, int vocab_siz
     return sp;
 }
 
+/* What the server bounds as well, so that memory is asked for what can run. */
+static int check_counts(const struct tern_params *p, struct err *e)
+{
+    if (p->sp.n > SAMPLES_MAX) {
+        return err_set(e, ERR_INVALID, "n must be at most %d, got %d.", SAMPLES_MAX, p->sp.n);
+    }
+    return p->n_bad_words > WORDS_MAX
+               ? err_set(e, ERR_INVALID, "At most %d bad words are allowed, got %d", WORDS_MAX,
+                         p->n_bad_words)
+               : 0;
+}
+
 int tern_params_check(const struct tern_params *p, struct tern_engine *en, struct tern_error *error)
 {
     struct err e;
@@ -517,10 +531,7 @@ int tern_params_check(const struct tern_params *p, struct tern_engine *en, struc
     }
     struct sampling_params sp = resolve(p, vocab_size);
     int rc = sampling_params_check(&sp, vocab_size, max_logprobs, &field, &e);
-    if (rc >= 0 && p->n_bad_words > WORDS_MAX) {
-        rc = err_set(&e, ERR_INVALID, "At most %d bad words are allowed, got %d", WORDS_MAX,
-                     p->n_bad_words);
-    }
+    rc = rc < 0 ? rc : check_counts(p, &e);
     return rc < 0 ? lib_fail(error, &e) : 0;
 }
 
@@ -584,10 +595,7 @@ int lib_params_apply(const struct tern_params *p, struct tern_engine *en, int ro
     r->params = resolve(p, vocab_size);
     struct sampling_params *sp = &r->params;
     int rc = sampling_params_check(sp, vocab_size, (int)s->a->max_logprobs, &field, e);
-    if (rc >= 0 && p->n_bad_words > WORDS_MAX) {
-        rc = err_set(e, ERR_INVALID, "At most %d bad words are allowed, got %d", WORDS_MAX,
-                     p->n_bad_words);
-    }
+    rc = rc < 0 ? rc : check_counts(p, e);
     sp->max_tokens = sp->max_tokens > room ? room : sp->max_tokens;
     sp->min_tokens = sp->min_tokens > sp->max_tokens ? sp->max_tokens : sp->min_tokens;
     rc = rc < 0 ? rc : apply_lists(p, s, r, e);

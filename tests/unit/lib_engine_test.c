@@ -180,6 +180,10 @@ static void a_wrong_parameter_is_refused_by_name(void **state)
     assert_int_equal(tern_params_set_number(p, "temperature", -1, &e), 0);
     assert_int_equal(tern_params_check(p, NULL, &e), TERN_INVALID);
     assert_string_equal(e.text, "temperature must be in [0, 2], got -1.");
+    assert_int_equal(tern_params_set_number(p, "temperature", 1, &e), 0);
+    assert_int_equal(tern_params_set_int(p, "n", 1000000000, &e), 0);
+    assert_int_equal(tern_params_check(p, NULL, &e), TERN_INVALID);
+    assert_string_equal(e.text, "n must be at most 16384, got 1000000000.");
     tern_params_free(p);
 }
 
@@ -381,6 +385,21 @@ static void a_queue_that_is_freed_cancels_its_requests(void **state)
     tern_request_close(r);
 }
 
+static void a_request_that_has_ended_may_be_closed_after_its_queue(void **state)
+{
+    struct tern_engine *en = *state;
+    struct tern_queue *q;
+    struct tern_chunk c = TERN_CHUNK_INIT;
+    size_t n;
+    assert_int_equal(tern_queue_new(&q, NULL), 0);
+    struct tern_request *r = ask(en, "春", "{\"max_tokens\": 2, \"ignore_eos\": true}", q);
+    while (tern_queue_next(q, -1, &c, NULL) == TERN_CHUNK) {
+    }
+    tern_queue_free(q);
+    assert_true(tern_request_text(r, 0, &n)[0] != '\0' && n > 0);
+    tern_request_close(r); /* must not touch the queue: sanitizers tell */
+}
+
 static void the_queues_descriptor_tells_of_chunks(void **state)
 {
     struct tern_engine *en = *state;
@@ -557,6 +576,7 @@ int main(void)
         cmocka_unit_test(a_callback_can_end_the_request),
         cmocka_unit_test(requests_closed_while_they_run_leave_nothing),
         cmocka_unit_test(a_queue_that_is_freed_cancels_its_requests),
+        cmocka_unit_test(a_request_that_has_ended_may_be_closed_after_its_queue),
         cmocka_unit_test(the_queues_descriptor_tells_of_chunks),
         cmocka_unit_test(another_thread_may_cancel),
         cmocka_unit_test(a_closed_engine_ends_its_requests_which_are_still_good),
