@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -440,14 +441,21 @@ static int pack_all(struct weights *w, const struct checkpoint *ck, int tied,
     return rc;
 }
 
-static void read_norm(float *out, const struct checkpoint_view *v, enum act_type act)
+/* One number here that is not finite makes every logit NaN, so it is worth the look. */
+static int read_norm(float *out, const struct checkpoint_view *v, enum act_type act, struct err *e)
 {
     for (int i = 0; i < v->rows; i++) {
         out[i] = tensor_float(v->tensor, (size_t)i);
         if (act == ACT_BF16) {
             out[i] = bf16_to_f32(f32_to_bf16(out[i]));
         }
+        if (!isfinite(out[i])) {
+            return err_set(e, ERR_FORMAT,
+                           "%s: tensor %s: element %d is %g, expected a finite number",
+                           v->tensor->file, v->tensor->name, i, (double)out[i]);
+        }
     }
+    return 0;
 }
 
 static int read_norms(struct weights *w, const struct checkpoint *ck, const struct model_config *c,
@@ -459,13 +467,14 @@ static int read_norms(struct weights *w, const struct checkpoint *ck, const stru
         return err_set(e, ERR_NOMEM, "norm weights: out of memory");
     }
     float *at = w->norms;
-    for (int i = 0; i < c->n_layers; i++, at += 2 * n) {
-        read_norm(at, &ck->layers[i].input_norm, act);
-        read_norm(at + n, &ck->layers[i].post_norm, act);
+    int rc = 0;
+    for (int i = 0; i < c->n_layers && rc == 0; i++, at += 2 * n) {
+        rc = read_norm(at, &ck->layers[i].input_norm, act, e);
+        rc = rc < 0 ? rc : read_norm(at + n, &ck->layers[i].post_norm, act, e);
     }
-    read_norm(at, &ck->final_norm, act);
+    rc = rc < 0 ? rc : read_norm(at, &ck->final_norm, act, e);
     set_norms(w, n);
-    return 0;
+    return rc;
 }
 
 struct hashing {

@@ -414,6 +414,22 @@ def taken_port():
         yield s.getsockname()[1]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_norm_that_is_not_finite_is_refused_by_name(tmp_path, shared, dtype):
+    name = "model.layers.1.input_layernorm.weight"
+    d = copy(shared, tmp_path)
+
+    def change(tensors):
+        kind, shape, data = tensors[name]
+        assert kind == "BF16"
+        tensors[name] = kind, shape, data[:6] + b"\xc0\x7f" + data[8:]
+    retensor(d, change)
+    r = run("generate", d, "--prompt-ids", "1,2", "--max-tokens", 2, "--dtype", dtype)
+    line = r.stderr.decode().splitlines()[-1]
+    assert r.returncode == 1 and r.stdout == b""
+    assert f"tensor {name}: element 3 is nan, expected a finite number" in line
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_one_line_and_exit_1(shared, tmp_path, taken_port, name):
     base, breaks, words = FAULTS[name]
