@@ -36,9 +36,11 @@ static int read_key(struct speculation *out, const char *key, const struct json 
         return 0;
     }
     if (strcmp(key, "method") == 0 || strcmp(key, "model") == 0) {
-        size_t n;
-        const char *name = json_type(v) == JSON_STRING ? json_string(v, &n) : "another type";
-        return read_method("--speculative-config", name, is_ngram, e);
+        size_t n = 0;
+        const char *name = json_type(v) == JSON_STRING ? json_string(v, &n) : NULL;
+        return name == NULL || strlen(name) != n
+                   ? err_set(e, ERR_INVALID, "--speculative-config: %s must be a string", key)
+                   : read_method("--speculative-config", name, is_ngram, e);
     }
     if (strcmp(key, "num_speculative_tokens") == 0) {
         return read_count(v, key, ENGINE_MAX_DRAFT, &out->n_tokens, e);

@@ -82,6 +82,8 @@ BAD = {"another method": '{"method": "eagle", "num_speculative_tokens": 2}',
        "too many": '{"method": "ngram", "num_speculative_tokens": 400}',
        "min above max": '{"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_min": 4, "prompt_lookup_max": 2}',
        "unknown key": '{"method": "ngram", "num_speculative_tokens": 2, "draft_tensor_parallel_size": 2}',
+       "a method with more behind a NUL": '{"method": "ngram\\u0000x", "num_speculative_tokens": 2}',
+       "a method that is no string": '{"method": 5, "num_speculative_tokens": 2}',
        "no object": '[1]'}
 
 
