@@ -176,7 +176,7 @@ def test_tokenizer_gives_back_what_it_got(llm):
     ({"max_modle_len": 1}, TypeError, "did you mean 'max_model_len'"), ({"block_size": 3}, ValueError, "block_size"),
     ({"max_model_len": "many"}, ValueError, "max_model_len"), ({"dtype": "float16"}, ValueError, "float16"),
     ({"quantization": "nope"}, ValueError, "nope"), ({"max_model_len": 10 ** 7}, ValueError, "max_position_embeddings"),
-    ({"enable_lora": True}, ValueError, "adapters")])
+    ({"enable_lora": True}, ValueError, "adapters"), ({"dtype": "float32\0x"}, ValueError, "NUL")])
 def test_options_that_cannot_be(options, error, words):
     with pytest.raises(error, match=words):
         LLM(ternlib.MODEL, **options)
@@ -185,11 +185,14 @@ def test_options_that_cannot_be(options, error, words):
 def test_a_model_that_is_not_there():
     with pytest.raises(FileNotFoundError, match="/nowhere"):
         LLM("/nowhere")
+    with pytest.raises(ValueError, match="NUL"):
+        LLM(ternlib.MODEL + "\0x")
 
 
 @pytest.mark.parametrize("params,error,words", [
     ({"temprature": 1}, TypeError, "did you mean 'temperature'"), ({"temperature": -1}, ValueError, "temperature"),
-    ({"top_p": 0}, ValueError, "top_p"), ({"n": 0}, ValueError, "n must be"), ({"max_tokens": 0}, ValueError, "max_tokens"),
+    ({"top_p": 0}, ValueError, "top_p"), ({"n": 0}, ValueError, "n must be"), ({"n": 10 ** 9}, ValueError, "n must be"),
+    ({"max_tokens": 0}, ValueError, "max_tokens"),
     ({"stop": [""]}, ValueError, "stop"), ({"n": 2, "temperature": 0}, ValueError, "greedy"),
     ({"temperature": float("nan")}, ValueError, ""), ({"structured_outputs": {}}, ValueError, "structured outputs"),
     ({"max_tokens": "3"}, ValueError, "max_tokens")])
@@ -200,6 +203,7 @@ def test_params_that_cannot_be(params, error, words):
 
 def test_a_bad_prompt_stops_the_whole_call_and_leaves_nothing(llm):
     for bad, words in (("", "prompt 1: the prompt is empty"), ([1 << 29], "prompt 1: .*vocabulary"),
+                       ([1 << 40], "vocabulary"), ([-1 << 32], "vocabulary"),
                        ("x " * 3000, "prompt 1: .*max model len")):
         with pytest.raises(ValueError, match=words):
             llm.generate(["春", bad], SamplingParams(max_tokens=200, ignore_eos=True))

@@ -162,6 +162,13 @@ def new(function: Any, *arguments: Any) -> int:
     return out.value
 
 
+def name(value: str) -> bytes:
+    """A path, or the name or value of an option: C ends it at a NUL."""
+    if "\0" in value:
+        raise ValueError(f"{value!r} has a NUL in it")
+    return value.encode("utf-8", "surrogateescape")
+
+
 def text_at(address: int | None, n_bytes: int) -> str:
     return c.string_at(address, n_bytes).decode("utf-8", "replace") if address else ""
 

@@ -13,6 +13,9 @@ lib = _native.lib
 
 def id_array(ids: Sequence[int]) -> Any:
     try:
+        for i in ids:
+            if not -2**31 <= i < 2**31:  # ctypes would cut it to another token
+                raise ValueError(f"{i} is not in any vocabulary")
         return (c.c_int32 * len(ids))(*ids)
     except (TypeError, ValueError) as e:
         raise ValueError(f"token ids: {e}") from None

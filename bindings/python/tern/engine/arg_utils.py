@@ -85,7 +85,7 @@ class EngineArgs:
     def _set(self, handle: int, name: str, value: Any) -> None:
         for word in _words(value):
             try:
-                _native.attempt(_native.lib.tern_options_set, handle, name.encode(), word.encode())
+                _native.attempt(_native.lib.tern_options_set, handle, _native.name(name), _native.name(word))
             except _native._Failed as e:
                 if e.code == _native.UNSUPPORTED and value is False:
                     return  # not asking for what is not there

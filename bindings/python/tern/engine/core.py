@@ -42,7 +42,7 @@ class Engine(_native.Owned):
     def __init__(self, args: EngineArgs):
         options = args._native()
         try:
-            handle = _native.new(lib.tern_engine_open, encoded(args.model), options)
+            handle = _native.new(lib.tern_engine_open, _native.name(str(args.model)), options)
         finally:
             lib.tern_options_free(options)
         super().__init__(handle, lib.tern_engine_close)
