@@ -67,7 +67,7 @@ fuzz: ## every fuzz target for FUZZ_SECONDS each
 
 deb: ## Debian packages, in build/packages/
 	tools/install-deps.sh build page
-	cmake --preset release
+	cmake --preset release -DCMAKE_INSTALL_PREFIX=/usr/local
 	cmake --build --preset release --target deb
 
 static: ## static binaries: build/tern-static for x86-64, build-arm64/tern-static for arm64
@@ -85,7 +85,7 @@ image: ## container image of packaging/Containerfile for this machine, a tar fil
 
 package-test: ## lint the packages; install, serve and purge in a fresh Debian 12
 	tools/install-deps.sh build page test package
-	cmake --preset release
+	cmake --preset release -DCMAKE_INSTALL_PREFIX=/usr/local
 	cmake --build --preset release --target deb
 	tools/test-package build
 
@@ -121,7 +121,7 @@ lint: ## format, layers, headers, clang-tidy, cppcheck, shellcheck
 	tools/lint build
 
 wheel: ## build/wheel/tern-*.whl: the Python package with libtern in it
-	tools/install-deps.sh build
+	tools/install-deps.sh build wheel
 	cmake --preset release
 	cmake --build --preset release --target tern_shared
 	$(PYTHON) bindings/python/build_wheel.py build/libtern.so build/wheel

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages that are missing for the named groups: build page run test bench lint fuzz arm64
-# package.
+# Installs the Debian packages that are missing for the named groups: build page run test wheel bench lint
+# fuzz arm64 package.
 # As root (or with sudo that asks no password) it runs apt-get; otherwise it prints the one line to run
 # and fails. Does nothing and needs nothing when all is there. TERN_SKIP_DEPS=1 skips it.
 set -eu
@@ -33,6 +33,7 @@ for group in "$@"; do
         has_node || want="$want nodejs npm"
         want="$want chromium nginx-light fonts-dejavu-core fonts-wqy-microhei"
         ;;
+    wheel) want="$want python3 python3-venv" ;;
     bench) want="$want wrk util-linux" ;;
     lint) want="$want clang clang-format clang-tidy cppcheck shellcheck git" ;;
     package) want="$want dpkg-dev lintian debootstrap" ;;
@@ -44,7 +45,7 @@ for group in "$@"; do
         want="$want libevent-core-2.1-7:arm64 libevent-pthreads-2.1-7:arm64"
         ;;
     *)
-        echo "install-deps: unknown group '$group' (build page run test bench lint fuzz arm64 package)" >&2
+        echo "install-deps: unknown group '$group' (build page run test wheel bench lint fuzz arm64 package)" >&2
         exit 2
         ;;
     esac
