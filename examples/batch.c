@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Many prompts at once on one queue, two outputs of each, with the log-probabilities of their first
  * tokens. The engine batches them; what an output is does not depend on its neighbours.
+ *     cc batch.c $(pkg-config --cflags --libs tern) -lm -o batch
  *     ./batch MODEL [option=value …] */
 #include <math.h>
 #include <stdio.h>

@@ -51,7 +51,7 @@ const struct command commands[] = {
      "commands then find the model by its OWNER/NAME.",
      "tern pull baidu/ERNIE-4.5-0.3B-PT\n"
      "tern pull --hub modelscope PaddlePaddle/ERNIE-4.5-0.3B-Base-Paddle"},
-    {"quantize", G_MODELS, cmd_quantize, "write a quantized copy of a model: int8, int4 or fp8",
+    {"quantize", G_MODELS, cmd_quantize, "write a quantized copy of a model: int8, int4, fp8 or w2",
      "Reads a 16-bit model and writes a directory in a format that vLLM reads too; prints the "
      "error of every matrix.",
      "tern quantize MODEL OUT --scheme int4"},
