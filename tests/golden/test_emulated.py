@@ -61,3 +61,30 @@ def test_arm_machines_give_the_text_of_this_one(shared, monkeypatch, cpu, dtype,
     out, _ = generate(shared / "fixtures" / "dense-head96", IDS, 8, dtype=dtype, logprobs=2,
                       extra=["--cpu-mask", level], wrapper=(ARM, "-cpu", cpu), timeout=120)
     assert (out["token_ids"], out["logprobs"]) == (want["token_ids"], want["logprobs"])
+
+
+@needs_arm
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("kv", ["fp8_e4m3", "fp8_e5m2", "int8"])
+def test_arm_reads_an_8_bit_kv_cache_as_this_machine_does(shared, monkeypatch, kv, dtype):
+    """The prompt is long enough for whole blocks of rows in attention, and for what is left over."""
+    model, ids, extra = shared / "fixtures" / "dense-head96", [i * 37 % 900 + 5 for i in range(300)], \
+        ["--kv-cache-dtype", kv]
+    want, _ = generate(model, ids, 6, dtype=dtype, logprobs=2, extra=extra)
+    monkeypatch.setattr(ternlib, "TERN", ARM_TERN)
+    out, _ = generate(model, ids, 6, dtype=dtype, logprobs=2, extra=[*extra, "--cpu-mask", "neon"],
+                      wrapper=(ARM, "-cpu", "cortex-a72"), timeout=240)
+    assert (out["token_ids"], out["logprobs"]) == (want["token_ids"], want["logprobs"])
+
+
+@needs_arm
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_arm_decodes_2_bit_weights_as_this_machine_does(monkeypatch, tmp_path, dtype):
+    model, ids = tmp_path / "w2", IDS * 8
+    r = ternlib.run("quantize", ternlib.MODEL, model, "--scheme", "w2", timeout=240)
+    assert r.returncode == 0, r.stderr
+    want, _ = generate(model, ids, 6, dtype=dtype, logprobs=2)
+    monkeypatch.setattr(ternlib, "TERN", ARM_TERN)
+    out, _ = generate(model, ids, 6, dtype=dtype, logprobs=2, extra=["--cpu-mask", "neon"],
+                      wrapper=(ARM, "-cpu", "cortex-a72"), timeout=240)
+    assert (out["token_ids"], out["logprobs"]) == (want["token_ids"], want["logprobs"])
