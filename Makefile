@@ -115,7 +115,7 @@ fmt: ## format the sources
 	tools/install-deps.sh lint
 	clang-format -i $(C_FILES)
 
-lint: ## format, layers, headers, clang-tidy, cppcheck, shellcheck
+lint: ## format, layers, headers, shellcheck, Python and JavaScript syntax, cppcheck, clang-tidy
 	tools/install-deps.sh build test lint
 	cmake --preset release -DTERN_PAGE=$(PAGE)
 	tools/lint build

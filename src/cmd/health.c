@@ -151,7 +151,7 @@ static int connect_tcp(const char *host, const char *port, struct err *e)
 /* Sends the request and reads until the status line is there. Returns the status. */
 static int exchange(int fd, const char *host, const char *path, struct err *e)
 {
-    char head[HEAD_BYTES];
+    char head[HEAD_BYTES] = "";
     size_t n = 0;
     struct buf b;
     buf_init(&b);

@@ -586,6 +586,7 @@ static int walk_path(struct quantizing *q, struct args_quantize *own, struct err
         }
         last = q->after;
     }
+    q->out = root; /* `out` ends here */
     if (rc < 0) {
         rmdir(root); /* unless a step is done */
     }

@@ -319,12 +319,12 @@ struct range {
 static int32_t ordered(float x)
 {
     const int32_t bits = (int32_t)ref_bits(x);
-    return bits ^ ((bits >> 31) & INT32_MAX);
+    return bits ^ (-(bits < 0) & INT32_MAX);
 }
 
 static float from_ordered(int32_t v)
 {
-    return ref_from_bits((uint32_t)(v ^ ((v >> 31) & INT32_MAX)));
+    return ref_from_bits((uint32_t)(v ^ (-(v < 0) & INT32_MAX)));
 }
 
 /* `size` only: extreme is the largest magnitude, low and high stay 0. */

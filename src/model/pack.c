@@ -266,7 +266,7 @@ int pack_open(struct pack **out, const char *dir, struct model_config *c, struct
     ((struct pack_header *)p->head)->stored[sizeof h.stored - 1] = '\0';
     p->records = (const struct pack_record *)(p->head + PACK_RECORDS_AT);
     p->n_records = 4 * c->n_layers + (h.tied ? 1 : 2);
-    p->norms = (const float *)(p->head + at.norms);
+    p->norms = (const float *)(const void *)(p->head + at.norms);
     p->order = (const int32_t *)(p->head + at.order);
     p->tiles = (const int32_t *)(p->head + at.tiles);
     c->tied = h.tied != 0;

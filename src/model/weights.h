@@ -43,7 +43,7 @@ struct weights {
 /* What --dtype, --quantization and its kin ask for. */
 struct weights_options {
     enum act_type act;
-    enum kv_format kv; /* only named in numerics_id */
+    enum kv_format kv;        /* only named in numerics_id */
     enum quant_method method; /* QUANT_WINT8, _INT4 and _BLOCK_FP8 quantize plain matrices */
     int head_bits;            /* of a plain embedding and head: 8 and 4 quantize them; else 0 */
     enum model_inputs inputs;
