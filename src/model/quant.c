@@ -203,7 +203,7 @@ static void k_quant_levels(const struct quant_matrix *m, int row, size_t group, 
     const uint8_t *block = block_at(m, row, group / per_block), *s = block + 4;
     *minimum = 0;
     if (m->codes->type == TENSOR_Q6_K) {
-        *scale = (int8_t)block[192 + j];
+        *scale = (block[192 + j] ^ 128) - 128; /* two's complement */
     } else if (j < 4) {
         *scale = s[j] & 63;
         *minimum = s[j + 4] & 63;
