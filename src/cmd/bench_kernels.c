@@ -12,13 +12,11 @@
 #include "cmd/bench.h"
 #include "cpu/pool.h"
 #include "kernels/kernels.h"
+#include "kernels/peak.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #define POOL_BYTES  ((size_t)640 << 20)
 #define PROBE_BYTES ((size_t)64 << 20)
@@ -72,108 +70,6 @@ static double seconds(struct bench *b, cpu_task *task, void *arg)
 
 /* ---- limits ---- */
 
-#if defined(__x86_64__)
-__attribute__((target("avx512f"))) static uint64_t read_avx512(const char *p, size_t quarter)
-{
-    __m512i s0 = _mm512_setzero_si512(), s1 = s0, s2 = s0, s3 = s0;
-    for (size_t i = 0; i < quarter; i += 64) {
-        s0 = _mm512_or_si512(s0, _mm512_load_si512(p + i));
-        s1 = _mm512_or_si512(s1, _mm512_load_si512(p + quarter + i));
-        s2 = _mm512_or_si512(s2, _mm512_load_si512(p + 2 * quarter + i));
-        s3 = _mm512_or_si512(s3, _mm512_load_si512(p + 3 * quarter + i));
-        _mm_prefetch(p + i + 2048, _MM_HINT_T0);
-        _mm_prefetch(p + quarter + i + 2048, _MM_HINT_T0);
-        _mm_prefetch(p + 2 * quarter + i + 2048, _MM_HINT_T0);
-        _mm_prefetch(p + 3 * quarter + i + 2048, _MM_HINT_T0);
-    }
-    s0 = _mm512_or_si512(_mm512_or_si512(s0, s1), _mm512_or_si512(s2, s3));
-    return (uint64_t)_mm512_reduce_or_epi64(s0);
-}
-
-/* Multiply-adds on registers: 24 (12) independent chains of zeros. In assembly, because a compiler
- * may fold, reorder or spill them. */
-#define CHAINS_12 "0,1,2,3,4,5,6,7,8,9,10,11"
-#define CHAINS_24 CHAINS_12 ",12,13,14,15,16,17,18,19,20,21,22,23"
-
-__attribute__((target("avx512f"))) static void spin_bf16(long rounds)
-{
-    __asm__ volatile(".irp i," CHAINS_24 "\n\tvpxord %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n"
-                     "1:\n\t.irp i," CHAINS_24
-                     "\n\tvdpbf16ps %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n\t"
-                     "dec %0\n\tjnz 1b"
-                     : "+r"(rounds)
-                     :
-                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
-                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16",
-                       "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23");
-}
-
-__attribute__((target("avx512f"))) static void spin_i8(long rounds)
-{
-    __asm__ volatile(".irp i," CHAINS_24 "\n\tvpxord %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n"
-                     "1:\n\t.irp i," CHAINS_24
-                     "\n\tvpdpbusd %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n\t"
-                     "dec %0\n\tjnz 1b"
-                     : "+r"(rounds)
-                     :
-                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
-                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16",
-                       "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23");
-}
-
-/* int8 products through int16 halves, the exact way below VNNI. */
-__attribute__((target("avx512bw"))) static void spin_i16_avx512(long rounds)
-{
-    __asm__ volatile(".irp i," CHAINS_12 "\n\tvpxord %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n"
-                     "1:\n\t.irp i," CHAINS_12
-                     "\n\tvpmaddwd %%zmm\\i, %%zmm\\i, %%zmm12\n\tvpaddd %%zmm12, %%zmm\\i, "
-                     "%%zmm\\i\n\t.endr\n\t"
-                     "dec %0\n\tjnz 1b"
-                     : "+r"(rounds)
-                     :
-                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
-                       "xmm9", "xmm10", "xmm11", "xmm12");
-}
-
-__attribute__((target("avx2"))) static void spin_i16_avx2(long rounds)
-{
-    __asm__ volatile(".irp i," CHAINS_12 "\n\tvpxor %%ymm\\i, %%ymm\\i, %%ymm\\i\n\t.endr\n"
-                     "1:\n\t.irp i," CHAINS_12
-                     "\n\tvpmaddwd %%ymm\\i, %%ymm\\i, %%ymm12\n\tvpaddd %%ymm12, %%ymm\\i, "
-                     "%%ymm\\i\n\t.endr\n\t"
-                     "dec %0\n\tjnz 1b"
-                     : "+r"(rounds)
-                     :
-                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
-                       "xmm9", "xmm10", "xmm11", "xmm12");
-}
-
-__attribute__((target("avx512f"))) static void spin_f32_avx512(long rounds)
-{
-    __asm__ volatile(".irp i," CHAINS_24 "\n\tvpxord %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n"
-                     "1:\n\t.irp i," CHAINS_24
-                     "\n\tvfmadd231ps %%zmm\\i, %%zmm\\i, %%zmm\\i\n\t.endr\n\t"
-                     "dec %0\n\tjnz 1b"
-                     : "+r"(rounds)
-                     :
-                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
-                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16",
-                       "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23");
-}
-
-__attribute__((target("avx2"))) static void spin_f32_avx2(long rounds)
-{
-    __asm__ volatile(".irp i," CHAINS_12 "\n\tvpxor %%ymm\\i, %%ymm\\i, %%ymm\\i\n\t.endr\n"
-                     "1:\n\t.irp i," CHAINS_12
-                     "\n\tvfmadd231ps %%ymm\\i, %%ymm\\i, %%ymm\\i\n\t.endr\n\t"
-                     "dec %0\n\tjnz 1b"
-                     : "+r"(rounds)
-                     :
-                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
-                       "xmm9", "xmm10", "xmm11");
-}
-#endif
-
 static uint64_t read_plain(const char *p, size_t quarter)
 {
     uint64_t s[4] = {0}, v[4];
@@ -193,7 +89,7 @@ static void read_task(void *arg, int worker, int n_workers)
     const char *p = b->weights + b->at + (size_t)worker * share;
 #if defined(__x86_64__)
     if (b->k->level >= CPU_AVX512) {
-        b->sink[worker] += read_avx512(p, share / 4);
+        b->sink[worker] += peak_read(p, share / 4);
         return;
     }
 #endif
@@ -202,38 +98,30 @@ static void read_task(void *arg, int worker, int n_workers)
 
 #if defined(__x86_64__)
 #define SPIN_ROUNDS 200000L
+static void spin(const struct bench *b, enum peak_kind kind)
+{
+    peak_spin(b->k->level, kind, SPIN_ROUNDS);
+}
+
 static void spin_bf16_task(void *arg, int worker, int n_workers)
 {
-    (void)arg;
     (void)worker;
     (void)n_workers;
-    spin_bf16(SPIN_ROUNDS);
+    spin(arg, PEAK_BF16);
 }
 
 static void spin_i8_task(void *arg, int worker, int n_workers)
 {
-    struct bench *b = arg;
     (void)worker;
     (void)n_workers;
-    if (b->k->level == CPU_AVX512_BF16) {
-        spin_i8(SPIN_ROUNDS);
-    } else if (b->k->level == CPU_AVX512) {
-        spin_i16_avx512(SPIN_ROUNDS);
-    } else {
-        spin_i16_avx2(SPIN_ROUNDS);
-    }
+    spin(arg, PEAK_I8);
 }
 
 static void spin_f32_task(void *arg, int worker, int n_workers)
 {
-    struct bench *b = arg;
     (void)worker;
     (void)n_workers;
-    if (b->k->level >= CPU_AVX512) {
-        spin_f32_avx512(SPIN_ROUNDS);
-    } else {
-        spin_f32_avx2(SPIN_ROUNDS);
-    }
+    spin(arg, PEAK_F32);
 }
 #endif
 
