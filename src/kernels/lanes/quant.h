@@ -65,8 +65,8 @@ LANES_INLINE v16 lanes_level(const struct lanes_quant *q, int tile, int group, s
 {
     const uint8_t *p = q->codes + (size_t)tile * q->tile_bytes;
     const n16 x = n16_sub(n16_load_bytes(p + sub + (size_t)group * TILE_N), n16_set1(128));
-    return v16_mul(n16_float(x), lanes_floats(p + super, (size_t)(group / q->super_groups) * TILE_N,
-                                              q->w->scale_type));
+    const int above = q->super_groups > 0 ? group / q->super_groups : 0; /* always > 0 here */
+    return v16_mul(n16_float(x), lanes_floats(p + super, (size_t)above * TILE_N, q->w->scale_type));
 }
 
 LANES_INLINE v16 lanes_quant_scale(const struct lanes_quant *q, int tile, int group)
