@@ -11,6 +11,7 @@ import socket
 import stat
 import subprocess
 import threading
+import termios
 import time
 
 import pytest
@@ -52,6 +53,14 @@ class Terminal:
 
     def type(self, text):
         os.write(self.fd, text.encode())
+
+    def edit(self, text, timeout=15):
+        """Types once the line editor has the keys: before that the terminal itself would take an erase."""
+        end = time.monotonic() + timeout * SLOW
+        while termios.tcgetattr(self.fd)[3] & termios.ICANON:
+            assert time.monotonic() < end, "the terminal stays in line mode"
+            time.sleep(0.01)
+        self.type(text)
 
     def end(self, timeout=30):
         """Everything until the program ends; its exit code is in .code."""
@@ -277,10 +286,10 @@ def test_a_terminal_has_editing_history_and_colours(fake, tmp_path):
     with Terminal("chat", "--url", fake.url, home=tmp_path) as t:
         t.wait(r"other-model\. /help")
         t.wait(PROMPT)
-        t.type("helo春\x7f\x7flo\r")  # the last two characters are taken back
+        t.edit("helo春\x7f\x7flo\r")  # the last two characters are taken back
         t.wait("hello\r\n")
         t.wait(PROMPT)
-        t.type("\x1b[A\r")  # the line before, again
+        t.edit("\x1b[A\r")  # the line before, again
         t.wait("hello\r\n")
         t.wait(PROMPT)
         t.type("\x04")
@@ -291,7 +300,7 @@ def test_a_terminal_has_editing_history_and_colours(fake, tmp_path):
     assert "hello" in history.read_text() and stat.S_IMODE(history.stat().st_mode) == 0o600
     with Terminal("chat", "--url", fake.url, home=tmp_path, env={"NO_COLOR": "1"}) as t:
         t.wait(PLAIN_PROMPT)
-        t.type("\x1b[A\r")
+        t.edit("\x1b[A\r")
         t.wait("hello\r\n")
         t.wait(PLAIN_PROMPT)
         t.type("/exit\r")

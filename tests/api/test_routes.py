@@ -307,7 +307,8 @@ def test_openapi_lists_the_routes_of_the_log_and_what_their_parsers_take(server)
         if "] Route: " in line:
             path, methods = line.split("] Route: ")[1].split(", Methods: ")
             logged[path] = set(methods.split(", "))
-    assert listed == logged
+    pages = {path for path in logged if path in ("/", "/dashboard") or path.startswith("/assets/")}  # for people
+    assert listed == {path: m for path, m in logged.items() if path not in pages}
 
     def types(path, field):
         body = doc["paths"][path]["post"]["requestBody"]["content"]["application/json"]
