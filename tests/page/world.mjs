@@ -163,8 +163,11 @@ export async function standIn(upstream, port = 0) {
     await self.script(say, body);
   };
   const forward = (req, res, body) => {
-    const to = http.request(new URL(req.url, upstream), { method: req.method, headers: req.headers }, (r) => {
-      res.writeHead(r.statusCode, r.headers);
+    // A connection of its own: a kept one may be closed by the server in the moment it is used again.
+    const how = { method: req.method, headers: { ...req.headers, connection: 'close' }, agent: false };
+    const to = http.request(new URL(req.url, upstream), how, (r) => {
+      const { connection, 'keep-alive': keep, ...headers } = r.headers;
+      res.writeHead(r.statusCode, headers);
       r.pipe(res);
     });
     to.on('error', () => res.destroy());
