@@ -117,18 +117,20 @@ const scripts = take(await esbuild.build({
 
 const sizes = {};
 const gz = data => gzipSync(data, { level: 9 });
-function page(name, source, script, style) {
+// Both scripts fill the body and set the title.
+const shell = fs.readFileSync(path.join(here, 'src/shared/page.html'), 'utf8');
+function page(name, script, style) {
   const js = scripts[script], chunks = js.imports.filter(i => i.kind === 'import-statement')
     .map(i => i.path.slice(i.path.indexOf('assets/')));
   const used = { ICON: iconFile, STYLE: styles[style].file, BOOT: scripts['src/shared/boot.js'].file, SCRIPT: js.file };
-  let text = fs.readFileSync(path.join(here, source), 'utf8').replace(/%([A-Z]+)%/g, (all, key) => used[key] ?? all);
+  let text = shell.replace(/%([A-Z]+)%/g, (all, key) => used[key] ?? all);
   text = text.replace('%CHUNKS%', () => chunks.map(c => `<link rel="modulepreload" href="${c}">`).join('\n'));
   const data = Buffer.from(text);
   files.set(name, data);
   sizes[name] = [name, ...Object.values(used), ...chunks].reduce((n, f) => n + gz(files.get(f)).length, 0);
 }
-page('index.html', 'src/chat/index.html', 'src/chat/app.js', 'src/chat/style.css');
-page('dashboard.html', 'src/dash/index.html', 'src/dash/app.js', 'src/dash/style.css');
+page('index.html', 'src/chat/app.js', 'src/chat/style.css');
+page('dashboard.html', 'src/dash/app.js', 'src/dash/style.css');
 
 const types = {
   '.html': 'text/html; charset=utf-8', '.js': 'text/javascript; charset=utf-8', '.css': 'text/css; charset=utf-8',

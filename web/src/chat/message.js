@@ -6,7 +6,7 @@ import { html } from '../shared/html.js';
 import { lang } from '../shared/prefs.js';
 import { copyText } from './copy.js';
 import { IconButton } from './icons.js';
-import { current, editMessage, goOn, regenerate, retry, rev, runOf, runs, showBranch } from './state.js';
+import { editMessage, goOn, regenerate, retry, rev, runOf, runs, showBranch } from './state.js';
 import { models, status } from './server.js';
 import { formatMs, formatRate } from './stats.js';
 import { siblings } from './tree.js';
@@ -186,5 +186,3 @@ export function Answer({ thread, node, isLast }) {
     </div>`}
   </article>`;
 }
-
-export const shownThread = () => (rev.value, current.value);

@@ -3,7 +3,6 @@
 import { words } from '../shared/i18n.js';
 
 export const t = words({
-  appName: ['tern chat', 'tern 对话'],
   skip: ['Skip to the message field', '跳到输入框'],
   // threads
   threads: ['Conversations', '对话列表'],
@@ -45,7 +44,6 @@ export const t = words({
   down: ['The server can\'t be reached. Trying again…', '无法连接服务器，正在重试…'],
   stopping: ['The server is shutting down.', '服务器正在关闭。'],
   needsKey: ['This server wants an API key.', '此服务器需要 API 密钥。'],
-  enterKey: ['Enter the key', '输入密钥'],
   memoryOnly: ['This browser keeps no data for the page: conversations are gone when it closes.',
                '浏览器不允许本页保存数据：关闭后对话会丢失。'],
   storageFull: ['The browser\'s storage is full. Export what you need, then delete conversations.',
@@ -115,7 +113,6 @@ export const t = words({
   hint: ['Enter sends, Shift+Enter makes a new line', 'Enter 发送，Shift+Enter 换行'],
   // settings
   close: ['Close', '关闭'],
-  forModel: ['For {model}', '用于 {model}'],
   systemHelp: ['Sent before every conversation with this model.', '在与此模型的每次对话之前发送。'],
   useSystem: ['Use a system prompt', '使用系统提示'],
   resetDefault: ['Default', '默认'],
