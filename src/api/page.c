@@ -88,6 +88,13 @@ static void respond_file(struct http_exchange *x, const struct page_file *f, int
     http_respond(x, 200, f->type, gzip ? f->gzip : f->plain, gzip ? f->n_gzip : f->n_plain);
 }
 
+static void respond_unknown(struct server *s, struct http_exchange *x)
+{
+    struct api_error e = {0};
+    api_fail(&e, 404, "Not Found", NULL, "Not Found");
+    respond_error(s, x, &e);
+}
+
 static void respond_page(struct server *s, struct http_exchange *x, const char *path)
 {
     static const char none[] =
@@ -99,9 +106,7 @@ static void respond_page(struct server *s, struct http_exchange *x, const char *
     } else if (!s->o.page) {
         http_respond(x, 404, "text/plain; charset=utf-8", none, sizeof none - 1);
     } else {
-        struct api_error e = {0};
-        api_fail(&e, 404, "Not Found", NULL, "Not Found");
-        respond_error(s, x, &e);
+        respond_unknown(s, x);
     }
 }
 
@@ -130,9 +135,7 @@ void page_asset_handle(struct server *s, struct http_exchange *x)
     }
     if (f) {
         respond_file(x, f, 1);
-        return;
+    } else {
+        respond_unknown(s, x);
     }
-    struct api_error e = {0};
-    api_fail(&e, 404, "Not Found", NULL, "Not Found");
-    respond_error(s, x, &e);
 }

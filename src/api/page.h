@@ -6,8 +6,7 @@
 #include <stddef.h>
 
 struct page_file {
-    const char
-        *path; /* as in the URL: "index.html" is /, "dashboard.html" /dashboard, "assets/…" */
+    const char *path; /* as in the URL; "index.html" is /, "dashboard.html" /dashboard */
     const char *type;
     const char *etag; /* in quotes */
     const unsigned char *plain;

@@ -8,6 +8,7 @@
  * (engine_request.progress); everything else is known here. Owner: the net thread. */
 #include "api/gen.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { AHEAD, ALL, COMPUTED };
@@ -23,21 +24,46 @@ static int is_waiting(struct gen_prompt *p)
     return p->queued && atomic_load_explicit(&p->n_computed, memory_order_relaxed) < 0;
 }
 
-/* Place in the queue, 1 is next: what came earlier and waits too. Requests of a higher priority may
- * still overtake. */
-static int place(const struct server *s, const struct gen_prompt *mine)
+static int by_id(const void *a, const void *b)
 {
-    int n = 1;
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The ids of all prompts that wait, in the order of their arrival: once a tick, or many who wait would
+ * each walk over all others. */
+static void list_waiting(const struct server *s, struct buf *ids)
+{
     for (const struct gen *g = s->gens; g; g = g->next) {
         /* without samples it may still be the parsing thread's */
         for (int i = 0; g->n_samples > 0 && i < g->n_prompts; i++) {
-            n += g->prompts[i].request_id < mine->request_id && is_waiting(&g->prompts[i]);
+            if (is_waiting(&g->prompts[i])) {
+                buf_append(ids, &g->prompts[i].request_id, sizeof(uint64_t));
+            }
         }
     }
-    return n;
+    if (ids->len > 0) {
+        qsort(ids->data, ids->len / sizeof(uint64_t), sizeof(uint64_t), by_id);
+    }
 }
 
-static void look(struct gen *g, int now[3])
+/* Place in the queue, 1 is next. Requests of a higher priority may still overtake. */
+static int place(const struct buf *ids, uint64_t id)
+{
+    const uint64_t *list = (const void *)ids->data;
+    size_t low = 0, high = ids->len / sizeof *list;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (list[middle] < id) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return (int)low + 1;
+}
+
+static void look(struct gen *g, const struct buf *waiting, int now[3])
 {
     now[AHEAD] = now[ALL] = now[COMPUTED] = 0;
     for (int i = 0; i < g->n_prompts; i++) {
@@ -46,7 +72,7 @@ static void look(struct gen *g, int now[3])
         now[ALL] += p->n;
         now[COMPUTED] += !p->queued ? p->n : computed > 0 ? computed : 0;
         if (now[AHEAD] == 0 && is_waiting(p)) {
-            now[AHEAD] = place(g->server, p);
+            now[AHEAD] = place(waiting, p->request_id);
         }
     }
 }
@@ -76,18 +102,23 @@ static void tell(struct gen *g, const int now[3])
 
 int progress_tick(struct server *s)
 {
+    struct buf waiting;
     int n = 0;
+    buf_init(&waiting);
     for (struct gen *g = s->gens; g; g = g->next) {
         int now[3];
         if (g->n_samples == 0 || !progress_is_wanted(g)) {
             continue;
         }
-        n++;
-        look(g, now);
+        if (n++ == 0) {
+            list_waiting(s, &waiting);
+        }
+        look(g, &waiting, now);
         if (memcmp(now, g->last_progress, sizeof now) != 0) {
             memcpy(g->last_progress, now, sizeof now);
             tell(g, now);
         }
     }
+    buf_fini(&waiting);
     return n;
 }
