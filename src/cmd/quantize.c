@@ -46,7 +46,7 @@ static const struct opt rows[] = {
      .choices = "int8|int4|fp8|w2|path",
      .help = "What the linear layers become; w2: the 2-bit convolutional code; "
              "path: fp8, int4 and w2, in directories of those names in OUT, and what each step "
-             "loses. Needed unless --pack."},
+             "loses (with --perplexity). Needed unless --pack."},
     {.name = "format",
      .type = OPT_STRING,
      .offset = FIELD(format),
@@ -114,7 +114,8 @@ static const struct opt rows[] = {
      .offset = FIELD(text),
      .group = G_QUANTIZE,
      .meta = "FILE",
-     .help = "A text whose perplexity is measured with MODEL and with OUT."},
+     .help = "A text whose perplexity is measured with MODEL and with OUT. Needed by --scheme "
+             "path."},
     {.name = "json",
      .type = OPT_BOOL,
      .offset = FIELD(json),
@@ -657,7 +658,9 @@ int cmd_quantize(int argc, char **argv)
     struct args_quantize own = {0};
     struct args_engine a = {0};
     struct opts o = {
-        .usage = "tern quantize MODEL OUT --scheme int8|int4|fp8|w2|path | --pack [options]",
+        .usage =
+            "tern quantize MODEL OUT --scheme int8|int4|fp8|w2 | --scheme path --perplexity FILE | "
+            "--pack [options]",
         .tables = {{rows, sizeof rows / sizeof *rows, &own}, args_engine_table(&a)},
         .n_tables = 2};
     struct quantizing q = {.own = &own, .engine = &a};
