@@ -66,26 +66,26 @@ fuzz: ## every fuzz target for FUZZ_SECONDS each
 	tools/run-fuzz build-fuzz $(FUZZ_SECONDS)
 
 deb: ## Debian packages, in build/packages/
-	tools/install-deps.sh build page
-	cmake --preset release -DCMAKE_INSTALL_PREFIX=/usr/local
+	tools/install-deps.sh build $(PAGE_GROUP)
+	cmake --preset release -DTERN_PAGE=$(PAGE) -DCMAKE_INSTALL_PREFIX=/usr/local
 	cmake --build --preset release --target deb
 
 static: ## static binaries: build/tern-static for x86-64, build-arm64/tern-static for arm64
-	tools/install-deps.sh build page arm64
-	cmake --preset release
+	tools/install-deps.sh build $(PAGE_GROUP) arm64
+	cmake --preset release -DTERN_PAGE=$(PAGE)
 	cmake --build --preset release --target static_program
 	tools/get-arm64-libevent build-arm64/deps
-	cmake --preset arm64
+	cmake --preset arm64 -DTERN_PAGE=$(PAGE)
 	cmake --build --preset arm64 --target static_program
 
 image: ## container image of packaging/Containerfile for this machine, a tar file in build/image/
-	tools/install-deps.sh build page
-	cmake --preset release
+	tools/install-deps.sh build $(PAGE_GROUP)
+	cmake --preset release -DTERN_PAGE=$(PAGE)
 	cmake --build --preset release --target image
 
 package-test: ## lint the packages; install, serve and purge in a fresh Debian 12
-	tools/install-deps.sh build page test package
-	cmake --preset release -DCMAKE_INSTALL_PREFIX=/usr/local
+	tools/install-deps.sh build $(PAGE_GROUP) test package
+	cmake --preset release -DTERN_PAGE=$(PAGE) -DCMAKE_INSTALL_PREFIX=/usr/local
 	cmake --build --preset release --target deb
 	tools/test-package build
 

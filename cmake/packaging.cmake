@@ -29,7 +29,9 @@ add_custom_command(OUTPUT ${debian_dir}/changelog.gz ${debian_dir}/changelog.Deb
 add_custom_target(debian_files ALL DEPENDS ${debian_dir}/changelog.gz)
 install(FILES packaging/debian/copyright ${debian_dir}/changelog.gz ${debian_dir}/changelog.Debian.gz
         DESTINATION share/doc/tern COMPONENT service EXCLUDE_FROM_ALL)
-install(FILES README.md README.zh-CN.md DESTINATION share/doc/tern COMPONENT runtime)
+# What the READMEs link to comes along at the same places.
+install(FILES README.md README.zh-CN.md CHANGELOG.md CONTRIBUTING.md DESTINATION share/doc/tern COMPONENT runtime)
+install(FILES bindings/python/README.md DESTINATION share/doc/tern/bindings/python COMPONENT runtime)
 install(DIRECTORY docs/ DESTINATION share/doc/tern/docs COMPONENT runtime FILES_MATCHING PATTERN "*.md")
 
 set(CPACK_GENERATOR DEB)

@@ -55,6 +55,14 @@ def test_the_program_its_pages_and_completions_are_there(root):
         assert (root / path).is_file(), path
 
 
+def test_every_link_of_its_documents_leads_to_a_file_of_the_package(root):
+    pages = list((root / "usr/share/doc/tern").rglob("*.md"))
+    assert len(pages) > 10
+    for page in pages:
+        for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+            assert link.startswith("http") or (page.parent / link).is_file(), f"{page.name}: {link}"
+
+
 def test_nobody_may_write_to_its_files_and_none_comes_from_a_build_directory(root):
     for p in root.rglob("*"):
         assert not p.stat().st_mode & 0o022, p

@@ -31,8 +31,7 @@ def answering(status, paths):
         s.server_close()
 
 
-def test_it_ends_with_0_for_a_server_that_can_answer_and_with_1_after_its_end(tmp_path):
-    path = tmp_path / "tern.sock"
+def test_it_ends_with_0_for_a_server_that_can_answer_and_with_1_after_its_end():
     with ternlib.Server(args=["--max-model-len", 512]) as s:
         r = ternlib.run("health", "--port", s.port)
         assert (r.returncode, r.stdout, r.stderr) == (0, b"healthy\n", b"")
