@@ -73,7 +73,7 @@ struct jtokens {
 int jinja_lex(struct jtokens *out, struct arena *a, const char *source, size_t n_bytes,
               const char *name, struct err *e);
 
-/* ---- syntax tree (jinja_parse.c) ---- */
+/* ---- syntax tree ---- */
 
 enum jnode_type {
     N_CONST,
@@ -138,6 +138,50 @@ struct jinja {
     char *name;
     struct jnode *root;
 };
+
+/* ---- parser (jinja_expr.c) ---- */
+
+struct jparser {
+    struct jtokens toks;
+    size_t pos;
+    struct arena *a;
+    const char *name;
+    struct err *e;
+    int depth, loops;
+};
+
+struct jnodes {
+    struct jnode **v;
+    size_t n, cap;
+};
+
+/* The token at hand. skip_: 1 and past it when it is the one; expect_: a fault when it is not. */
+const struct jtok *jp_tok(const struct jparser *p);
+int jp_is_op(const struct jparser *p, enum jop op);
+int jp_is_name(const struct jparser *p, const char *name);
+int jp_skip_op(struct jparser *p, enum jop op);
+int jp_skip_name(struct jparser *p, const char *name);
+int jp_expect_op(struct jparser *p, enum jop op, const char *what);
+const char *jp_expect_name(struct jparser *p);
+
+/* A fault at the line of the token at hand, with the detail (may be NULL) in quotes. */
+int jp_fail(struct jparser *p, const char *what, const char *detail); /* -1 */
+void *jp_fail_null(struct jparser *p, const char *what, const char *detail);
+int jp_enter(struct jparser *p); /* one level deeper; leaving is p->depth-- */
+
+/* Tree, all in the template's arena; NULL or -1 after a fault. */
+void *jp_alloc(struct jparser *p, size_t n);
+struct jnode *jp_node(struct jparser *p, enum jnode_type type);
+int jp_push(struct jparser *p, struct jnodes *l, struct jnode *n);
+struct jnode *jp_constant(struct jparser *p, struct jval v);
+struct jnode *jp_string_constant(struct jparser *p, const char *s, size_t n);
+
+struct jnode *jp_expr(struct jparser *p);
+/* One expression, or several with commas: then a tuple. until_in: targets, up to `in`. */
+struct jnode *jp_tuple(struct jparser *p, int with_condition, int until_in);
+struct jnode *jp_primary(struct jparser *p);
+struct jnode *jp_postfix(struct jparser *p, struct jnode *n); /* attributes, items, calls of n */
+struct jnode *jp_filters(struct jparser *p, struct jnode *n); /* filters and tests of n */
 
 /* ---- values (jinja_value.c) ---- */
 
