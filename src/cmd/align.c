@@ -220,9 +220,7 @@ int cmd_align(int argc, char **argv)
     struct setup s = {.a = &a};
     struct err e = {0, ""};
     struct comparison *c = calloc(1, sizeof *c);
-    int rc = args_parse(&o, command, argc, argv);
-    rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
-    rc = rc < 0 ? args_find_model(command, &a) : rc;
+    int rc = args_parse_model(&o, command, &a, argc, argv);
     if (rc < 0 && !c) {
         err_set(&e, ERR_NOMEM, "out of memory");
         rc = args_fail(command, &e);

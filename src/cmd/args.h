@@ -53,6 +53,9 @@ int args_model(const struct opts *o, const char *command, struct args_engine *a,
  * the directory, the name stays the one it is served by. Returns -1 to go on, else the exit code.
  */
 int args_find_model(const char *command, struct args_engine *a);
+/* The three together, for a command of one model. Returns -1 to go on, else the exit code. */
+int args_parse_model(struct opts *o, const char *command, struct args_engine *a, int argc,
+                     char **argv);
 /* Log from --log-level (or VLLM_LOGGING_LEVEL) and --log-format; prefix is borrowed. Then the
  * warnings of the parser go to it. */
 int args_log(const struct opts *o, const struct args_engine *a, const char *prefix,

@@ -71,6 +71,14 @@ int args_find_model(const char *command, struct args_engine *a)
     return -1;
 }
 
+int args_parse_model(struct opts *o, const char *command, struct args_engine *a, int argc,
+                     char **argv)
+{
+    int rc = args_parse(o, command, argc, argv);
+    rc = rc < 0 ? args_model(o, command, a, 1) : rc;
+    return rc < 0 ? args_find_model(command, a) : rc;
+}
+
 int args_log(const struct opts *o, const struct args_engine *a, const char *prefix, struct log *log)
 {
     const char *level_name = a->log_level, *config = getenv("VLLM_LOGGING_CONFIG_PATH");

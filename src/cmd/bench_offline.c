@@ -473,9 +473,7 @@ int bench_latency(int argc, char **argv)
                      .n_tables = 2};
     struct setup s = {.a = &a};
     struct err e = {0, ""};
-    int rc = args_parse(&o, command, argc, argv);
-    rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
-    rc = rc < 0 ? args_find_model(command, &a) : rc;
+    int rc = args_parse_model(&o, command, &a, argc, argv);
     if (rc < 0) {
         args_quiet_log(&o, &a, &s.log);
         signals_block();
@@ -504,9 +502,7 @@ int bench_throughput(int argc, char **argv)
         .n_tables = 3};
     struct setup s = {.a = &a};
     struct err e = {0, ""};
-    int rc = args_parse(&o, command, argc, argv);
-    rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
-    rc = rc < 0 ? args_find_model(command, &a) : rc;
+    int rc = args_parse_model(&o, command, &a, argc, argv);
     if (rc < 0) {
         args_quiet_log(&o, &a, &s.log);
         signals_block();
@@ -531,9 +527,7 @@ int bench_sweep(int argc, char **argv)
                      .n_tables = 3};
     struct log log;
     struct err e = {0, ""};
-    int rc = args_parse(&o, command, argc, argv);
-    rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
-    rc = rc < 0 ? args_find_model(command, &a) : rc;
+    int rc = args_parse_model(&o, command, &a, argc, argv);
     if (rc < 0) {
         args_quiet_log(&o, &a, &log);
         signals_block();

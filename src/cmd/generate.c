@@ -475,9 +475,7 @@ int cmd_generate(int argc, char **argv)
     struct log log;
     struct generation g = {0};
     struct err e = {0, ""};
-    int rc = args_parse(&o, command, argc, argv);
-    rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
-    rc = rc < 0 ? args_find_model(command, &a) : rc;
+    int rc = args_parse_model(&o, command, &a, argc, argv);
     if (rc < 0) {
         args_quiet_log(&o, &a, &log);
         signals_block();

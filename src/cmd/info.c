@@ -97,9 +97,7 @@ int cmd_info(int argc, char **argv)
     struct err e = {0, ""}, refusal = {0, ""};
     struct buf out;
     buf_init(&out);
-    int rc = args_parse(&o, command, argc, argv);
-    rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
-    rc = rc < 0 ? args_find_model(command, &a) : rc;
+    int rc = args_parse_model(&o, command, &a, argc, argv);
     if (rc < 0) {
         args_log(&o, &a, NULL, &s.log);
         rc = setup_cpu(&s, &e) < 0 || setup_files(&s, &e) < 0 ? args_fail(command, &e) : 0;

@@ -785,9 +785,7 @@ int cmd_serve(int argc, char **argv)
     struct err e = {0, ""};
     char prefix[48];
     server_block_signals();
-    int rc = args_parse(&o, command, argc, argv);
-    rc = rc < 0 ? args_model(&o, command, &a, 1) : rc;
-    rc = rc < 0 ? args_find_model(command, &a) : rc;
+    int rc = args_parse_model(&o, command, &a, argc, argv);
     if (rc < 0) {
         snprintf(prefix, sizeof prefix, "(APIServer pid=%d) ", (int)getpid());
         args_log(&o, &a, prefix, &s.log);
