@@ -134,10 +134,15 @@ int tern_options_set(struct tern_options *o, const char *name, const char *value
         return lib_no_memory(error);
     }
     o->settings = v;
-    v += o->n_settings++;
-    v->name = strdup(name);
-    v->value = strdup(value);
-    return v->name && v->value ? 0 : lib_no_memory(error);
+    v += o->n_settings;
+    *v = (struct lib_setting){strdup(name), strdup(value)};
+    if (!v->name || !v->value) {
+        free(v->name);
+        free(v->value);
+        return lib_no_memory(error);
+    }
+    o->n_settings++;
+    return 0;
 }
 
 void tern_options_expect(struct tern_options *o, int n_outputs)

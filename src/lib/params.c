@@ -357,6 +357,16 @@ static int take_grammar(struct tern_params *p, enum grammar_kind kind, const cha
     return p->grammar.text ? 0 : err_set(e, ERR_NOMEM, "out of memory");
 }
 
+/* A switch of structured_outputs; null leaves it off. */
+static int read_switch(const struct json *object, const char *name, int *out, struct err *e)
+{
+    const struct json *v = json_get(object, name);
+    *out = json_type(v) == JSON_BOOL && json_bool(v);
+    return json_type(v) == JSON_BOOL || json_type(v) == JSON_NULL
+               ? 0
+               : err_set(e, ERR_INVALID, "structured_outputs.%s: expected true or false", name);
+}
+
 static int read_structured(struct tern_params *p, const struct json *v, struct err *e)
 {
     static const char *const known[] = {"json",
@@ -386,13 +396,17 @@ static int read_structured(struct tern_params *p, const struct json *v, struct e
     rc = rc < 0 ? rc : take_grammar(p, GRAMMAR_REGEX, "regex", json_get(v, "regex"), e);
     rc = rc < 0 ? rc : take_grammar(p, GRAMMAR_CHOICE, "choice", json_get(v, "choice"), e);
     rc = rc < 0 ? rc : take_grammar(p, GRAMMAR_EBNF, "grammar", json_get(v, "grammar"), e);
-    const struct json *object = json_get(v, "json_object"),
-                      *tight = json_get(v, "disable_any_whitespace"),
-                      *blank = json_get(v, "whitespace_pattern");
-    if (rc >= 0 && json_type(object) == JSON_BOOL && json_bool(object)) {
-        rc = take_grammar(p, GRAMMAR_JSON_OBJECT, "json_object", object, e);
+    const struct json *blank = json_get(v, "whitespace_pattern");
+    int any_object = 0;
+    rc = rc < 0 ? rc : read_switch(v, "json_object", &any_object, e);
+    if (rc >= 0 && any_object) {
+        rc = take_grammar(p, GRAMMAR_JSON_OBJECT, "json_object", json_get(v, "json_object"), e);
     }
-    p->grammar_options.no_whitespace = json_type(tight) == JSON_BOOL && json_bool(tight);
+    rc = rc < 0 ? rc
+                : read_switch(v, "disable_any_whitespace", &p->grammar_options.no_whitespace, e);
+    if (rc >= 0 && json_type(blank) != JSON_NULL) {
+        rc = want(blank, JSON_STRING, "structured_outputs.whitespace_pattern", "a string", e);
+    }
     if (rc >= 0 && json_type(blank) == JSON_STRING) {
         const char *text = arena_strdup(&p->arena, json_string(blank, NULL));
         p->grammar_options.whitespace_regex = text;

@@ -109,6 +109,7 @@ int tern_tokenizer_decode(const struct tern_tokenizer *t, const int32_t *ids, si
                           int skip_special, char **text, size_t *n_bytes, struct tern_error *error)
 {
     struct buf b;
+    *text = NULL;
     buf_init(&b);
     tokenizer_decode(t->tokenizer, ids, n_ids, skip_special, &b);
     int rc = b.failed ? ERR_NOMEM : give_text(&b, text, n_bytes);
@@ -204,12 +205,21 @@ int tern_tokenizer_chat(const struct tern_tokenizer *t, const char *messages, si
     struct err e = {0, ""};
     struct token_ids v = {0};
     struct buf b;
+    char *rendered = NULL;
     buf_init(&b);
     int rc = lib_chat_encode(t, messages, lib_length(messages, n_bytes), options, ids ? &v : NULL,
                              &b, &e);
-    if (rc >= 0 &&
-        ((text && give_text(&b, text, text_bytes) < 0) || (ids && give_ids(&v, ids, n_ids) < 0))) {
+    if (rc >= 0 && ((text && give_text(&b, &rendered, text_bytes) < 0) ||
+                    (ids && give_ids(&v, ids, n_ids) < 0))) {
         rc = err_set(&e, ERR_NOMEM, "out of memory");
+        free(rendered);
+        rendered = NULL;
+    }
+    if (text) {
+        *text = rendered;
+    }
+    if (ids && rc < 0) {
+        *ids = NULL;
     }
     buf_fini(&b);
     token_ids_fini(&v);
