@@ -10,6 +10,7 @@ import json
 from typing import Any, AsyncGenerator, Iterable
 
 from .._native import TernError
+from ..inputs import one_prompt
 from ..outputs import RequestOutput
 from ..sampling_params import RequestOutputKind, SamplingParams
 from ..tokenizer import Tokenizer
@@ -107,7 +108,9 @@ class AsyncLLMEngine:
             collector = request.collector
             final_only = collector.params.output_kind is RequestOutputKind.FINAL_ONLY
             finished = False
-            if (params is not None and params.structured_outputs is not None) or len(prompt) > LONG_PROMPT:
+            text, ids = (prompt, None) if chat is not None else one_prompt(prompt)
+            is_long = len(ids or text or "") > LONG_PROMPT
+            if is_long or (params is not None and params.structured_outputs is not None):
                 await _beside(loop, request, self._queue)
             else:
                 request.start(self._queue)
