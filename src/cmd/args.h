@@ -46,6 +46,8 @@ struct opt_table args_sampling_table(struct args_sampling *a);
 /* Parses; on --help prints it and on a fault prints usage and one line. Returns -1 to go on, else
  * the exit code. */
 int args_parse(struct opts *o, const char *command, int argc, char **argv);
+/* More positional words than that are wrong usage. Returns -1 to go on, else the exit code. */
+int args_words(const struct opts *o, const char *command, int max_words);
 /* The model directory: the one positional word, else --model. Returns -1 to go on, else the exit
  * code. */
 int args_model(const struct opts *o, const char *command, struct args_engine *a, int max_words);

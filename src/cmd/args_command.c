@@ -36,12 +36,21 @@ int args_parse(struct opts *o, const char *command, int argc, char **argv)
     return found ? 0 : EXIT_USAGE;
 }
 
-int args_model(const struct opts *o, const char *command, struct args_engine *a, int max_words)
+int args_words(const struct opts *o, const char *command, int max_words)
 {
     if (o->args.n > max_words) {
         fprintf(stderr, "usage: %s\n%s: error: unexpected word '%s'\n", o->usage, command,
                 o->args.v[max_words]);
         return EXIT_USAGE;
+    }
+    return -1;
+}
+
+int args_model(const struct opts *o, const char *command, struct args_engine *a, int max_words)
+{
+    int rc = args_words(o, command, max_words);
+    if (rc >= 0) {
+        return rc;
     }
     if (o->args.n > 0) {
         a->model = o->args.v[0];

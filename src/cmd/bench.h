@@ -4,9 +4,9 @@
  *   bench serve       requests over HTTP against any OpenAI-compatible server (bench_serve.c)
  *   bench latency     one batch at a time, in this process      (bench_offline.c)
  *   bench throughput  many requests at once, in this process
+ *   bench sweep       the same for several values of the scheduler's limits
  *   bench kernels     GB/s and GOP/s of each kernel beside the machine's limits (bench_kernels.c)
  *   bench machine     these limits
- *   bench sweep       the same for several values of the scheduler's limits
  *
  * Data (bench_data.c) is made before the clock starts. */
 #ifndef TERN_CMD_BENCH_H

@@ -627,7 +627,8 @@ static const struct opt rows[] = {
      .offset = FIELD(only),
      .group = "Kernels",
      .meta = "TEXT",
-     .help = "Only lines whose name begins so: step, attn, lm_head, …"},
+     .help = "Only lines whose name has this in it (step, attention, lm_head, …), or of this "
+             "format (bf16, i8, …)."},
 };
 
 static int command(const char *name, const char *usage, int n_rows, int argc, char **argv)
@@ -636,6 +637,7 @@ static int command(const char *name, const char *usage, int n_rows, int argc, ch
     struct opts o = {.usage = usage, .tables = {{rows, (size_t)n_rows, &a}}, .n_tables = 1};
     struct err e = {0, ""};
     int rc = args_parse(&o, name, argc, argv);
+    rc = rc < 0 ? args_words(&o, name, 0) : rc;
     if (rc < 0) {
         rc = run(&a, n_rows == 1, &e);
         rc = rc < 0 ? args_fail(name, &e) : 0;

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define G_LATENCY    "Latency"
 #define G_THROUGHPUT "Throughput"

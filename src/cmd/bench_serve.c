@@ -755,11 +755,7 @@ int bench_serve(int argc, char **argv)
     struct bench_run *r = calloc(1, sizeof *r);
     struct err e = {0, ""};
     int rc = r ? args_parse(&o, command, argc, argv) : EXIT_FAULT;
-    if (rc < 0 && o.args.n > 0) {
-        fprintf(stderr, "usage: %s\n%s: error: unexpected word '%s'\n", o.usage, command,
-                o.args.v[0]);
-        rc = EXIT_USAGE;
-    }
+    rc = rc < 0 ? args_words(&o, command, 0) : rc;
     if (rc < 0) {
         signals_block();
         r->a = &a;

@@ -16,8 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #define PROMPT_BYTES_MAX ((size_t)64 << 20)
 
@@ -183,31 +181,17 @@ static int fault(struct err *e, const struct tern_error *t)
 
 /* A user's message, after a system message if there is one, as the template renders it. */
 static int encode_chat(const struct tern_tokenizer *t, const char *system,
-                       struct generation_prompt *p, struct tern_error *te)
+                       struct generation_prompt *p, struct err *e)
 {
-    struct buf b;
-    struct json_writer w;
-    char *rendered = NULL;
-    size_t n_bytes = 0;
-    buf_init(&b);
-    json_w_init(&w, &b);
-    json_w_array(&w);
-    for (int i = system ? 0 : 1; i < 2; i++) {
-        json_w_object(&w);
-        json_w_kstring(&w, "role", i ? "user" : "system");
-        json_w_key(&w, "content");
-        json_w_stringn(&w, i ? p->text : system, i ? p->text_bytes : strlen(system));
-        json_w_object_end(&w);
-    }
-    json_w_array_end(&w);
-    int rc = tern_tokenizer_chat(t, b.data ? b.data : "", b.len, NULL, &rendered, &n_bytes,
-                                 &p->ids.ids, &p->ids.n, te);
+    struct buf text;
+    buf_init(&text);
+    int rc = chat_encode_user(t->chat, system, p->text, p->text_bytes, &p->ids, &text, e);
     if (rc >= 0) {
         free(p->text);
-        p->text = rendered;
-        p->text_bytes = n_bytes;
+        p->text_bytes = text.len;
+        p->text = buf_detach(&text);
     }
-    buf_fini(&b);
+    buf_fini(&text);
     return rc;
 }
 
@@ -220,15 +204,14 @@ static int encode_prompts(struct tern_engine *en, const struct args_generate *ow
         struct tern_error te = TERN_ERROR_INIT;
         int rc = 0;
         if (p->text && own->chat) {
-            rc = encode_chat(t, own->system, p, &te);
+            rc = encode_chat(t, own->system, p, e);
         } else if (p->text) {
             rc = tern_tokenizer_encode(t, p->text, p->text_bytes, 1, &p->ids.ids, &p->ids.n, &te);
+            rc = rc < 0 ? fault(e, &te) : 0;
         }
-        if (rc < 0) {
-            fault(e, &te);
-        } else if (p->ids.n == 0) {
+        if (rc >= 0 && p->ids.n == 0) {
             rc = err_set(e, ERR_INVALID, "the prompt is empty");
-        } else if (p->ids.n >= (size_t)max_model_len) {
+        } else if (rc >= 0 && p->ids.n >= (size_t)max_model_len) {
             rc = err_set(e, ERR_TOO_LARGE,
                          "%zu prompt tokens leave no room for output: the max model len is %d",
                          p->ids.n, max_model_len);

@@ -7,8 +7,8 @@
 #include "base/buf.h"
 #include "cmd/args.h"
 #include "cmd/cmd.h"
+#include "cmd/remote.h"
 #include "lib/args_words.h"
-#include "net/client.h"
 #include <errno.h>
 #include <netdb.h>
 #include <signal.h>
@@ -247,20 +247,17 @@ static int split_url(const char *url, char host[HOST_BYTES], char port[8], struc
  */
 static int health_url(const struct args_health *a, struct buf *out, struct err *e)
 {
-    size_t n = a->url ? strlen(a->url) : 0;
+    size_t n;
     if (!a->url) {
         int is_v6 = strchr(a->host, ':') != NULL;
         buf_printf(out, "http://%s%s%s:%d/health", is_v6 ? "[" : "", a->host, is_v6 ? "]" : "",
                    (int)a->port);
         return out->failed ? err_set(e, ERR_NOMEM, "out of memory") : 0;
     }
-    if (strncmp(a->url, "http://", 7) != 0 && strncmp(a->url, "https://", 8) != 0) {
-        return err_set(e, ERR_INVALID, "--url: expected http://… or https://…, found '%s'", a->url);
+    int rc = remote_root("--url", a->url, &n, e);
+    if (rc < 0) {
+        return rc;
     }
-    while (n && a->url[n - 1] == '/') {
-        n--;
-    }
-    n -= n > 3 && strncmp(a->url + n - 3, "/v1", 3) == 0 ? 3 : 0;
     buf_append(out, a->url, n);
     if (n < 7 || strncmp(a->url + n - 7, "/health", 7) != 0) {
         buf_puts(out, "/health");
@@ -297,11 +294,7 @@ int cmd_health(int argc, char **argv)
     struct buf url;
     buf_init(&url);
     int rc = args_parse(&o, command, argc, argv);
-    if (rc < 0 && o.args.n) {
-        fprintf(stderr, "usage: %s\n%s: error: unexpected word '%s'\n", o.usage, command,
-                o.args.v[0]);
-        rc = EXIT_USAGE;
-    }
+    rc = rc < 0 ? args_words(&o, command, 0) : rc;
     if (rc < 0) {
         set_alarm(&a);
         rc = health_url(&a, &url, &e);

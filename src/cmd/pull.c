@@ -8,7 +8,6 @@
 #include "cmd/hub_list.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -287,7 +286,6 @@ int cmd_pull(int argc, char **argv)
                      .n_tables = 1};
     struct pull p = {.a = &a, .terminal = isatty(STDERR_FILENO)};
     struct err e = {0, ""};
-    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a failed write, told like any other */
     int rc = args_parse(&o, command, argc, argv);
     if (rc < 0 && o.args.n != 1) {
         fprintf(stderr, "usage: %s\n%s: error: expected one model as OWNER/NAME\n", o.usage,

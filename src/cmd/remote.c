@@ -6,11 +6,9 @@
 
 #define EVENT_BYTES_MAX ((size_t)64 << 20)
 
-int remote_open(struct remote *r, const char *option, const char *url, const char *model,
-                const struct client_options *o, struct err *e)
+int remote_root(const char *option, const char *url, size_t *n_bytes, struct err *e)
 {
     size_t n = strlen(url);
-    memset(r, 0, sizeof *r);
     if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) {
         return err_set(e, ERR_INVALID, "%s: expected http://… or https://…, found '%s'", option,
                        url);
@@ -18,8 +16,18 @@ int remote_open(struct remote *r, const char *option, const char *url, const cha
     while (n && url[n - 1] == '/') {
         n--;
     }
-    if (n > 3 && strncmp(url + n - 3, "/v1", 3) == 0) {
-        n -= 3;
+    *n_bytes = n > 3 && strncmp(url + n - 3, "/v1", 3) == 0 ? n - 3 : n;
+    return 0;
+}
+
+int remote_open(struct remote *r, const char *option, const char *url, const char *model,
+                const struct client_options *o, struct err *e)
+{
+    size_t n;
+    memset(r, 0, sizeof *r);
+    int rc = remote_root(option, url, &n, e);
+    if (rc < 0) {
+        return rc;
     }
     r->root = strndup(url, n);
     r->model = model ? strdup(model) : NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What eval, bench and chat need of a server that speaks OpenAI's API, beside their own requests:
+/* What eval, bench, chat and health need of a server that speaks OpenAI's API, beside their own requests:
  * its address, its models, token ids, and the events of a stream. */
 #ifndef TERN_CMD_REMOTE_H
 #define TERN_CMD_REMOTE_H
@@ -13,8 +13,10 @@ struct remote {
     char *model; /* the name requests carry; NULL until known */
 };
 
-/* url with or without /v1 and slashes at its end; `option` is what a fault calls it. Closing is due
- * whatever open returned. */
+/* How much of a url, with or without /v1 and slashes at its end, is the server's root; `option` is
+ * what a fault calls it. */
+int remote_root(const char *option, const char *url, size_t *n_bytes, struct err *e);
+/* url and option as above. Closing is due whatever open returned. */
 int remote_open(struct remote *r, const char *option, const char *url, const char *model,
                 const struct client_options *o, struct err *e);
 void remote_close(struct remote *r);
