@@ -140,6 +140,23 @@ size_t utf8_valid_prefix(const char *s, size_t n_bytes)
     }
 }
 
+static int continues(char c)
+{
+    return ((unsigned char)c & 0xc0) == 0x80;
+}
+
+size_t utf8_cut(const char *s, size_t n_bytes, size_t most)
+{
+    if (n_bytes <= most) {
+        return n_bytes;
+    }
+    size_t n = most;
+    while (n > 0 && most - n < 3 && continues(s[n])) {
+        n--;
+    }
+    return continues(s[n]) ? most : n; /* no UTF-8: anywhere */
+}
+
 int utf8_is_valid(const char *s, size_t n_bytes)
 {
     return utf8_valid_prefix(s, n_bytes) == n_bytes;

@@ -13,6 +13,8 @@ int utf8_encode(uint32_t cp, char out[4]); /* length, 0 for surrogates or > 10FF
 size_t utf8_valid_prefix(const char *s,
                          size_t n_bytes); /* longest valid prefix made of whole characters */
 int utf8_is_valid(const char *s, size_t n_bytes);
+/* Bytes of s that a message shows: at most `most`, and no character is cut in two. */
+size_t utf8_cut(const char *s, size_t n_bytes, size_t most);
 size_t utf8_count(const char *s, size_t n_bytes); /* code points of valid text */
 struct buf;
 /* Appends s with every maximal bad subpart replaced by U+FFFD (as Python's errors="replace"). */

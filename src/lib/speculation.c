@@ -4,12 +4,14 @@
 #include "lib/speculation.h"
 
 #include "base/json.h"
+#include "base/utf8.h"
 
 #include <string.h>
 
 /* Where more sequences run, the rows of drafts compete with rows that are sure to count: from here
  * on the matrix products are bound by arithmetic, and a refused row costs as much as a kept one. */
 #define DEFAULT_MAX_SEQS 8
+#define MAX_SHOWN        64 /* bytes of a name in a message */
 
 static int read_count(const struct json *v, const char *key, int64_t most, int *out, struct err *e)
 {
@@ -21,12 +23,17 @@ static int read_count(const struct json *v, const char *key, int64_t most, int *
     return 0;
 }
 
+static int shown(const char *name)
+{
+    return (int)utf8_cut(name, strlen(name), MAX_SHOWN);
+}
+
 static int read_method(const char *option, const char *name, int *is_ngram, struct err *e)
 {
     *is_ngram = strcmp(name, "ngram") == 0 || strcmp(name, "[ngram]") == 0;
     return *is_ngram ? 0
-                     : err_set(e, ERR_UNSUPPORTED, "%s: the only method is ngram, not %.64s",
-                               option, name);
+                     : err_set(e, ERR_UNSUPPORTED, "%s: the only method is ngram, not %.*s", option,
+                               shown(name), name);
 }
 
 static int read_key(struct speculation *out, const char *key, const struct json *v, int *is_ngram,
@@ -54,7 +61,8 @@ static int read_key(struct speculation *out, const char *key, const struct json 
     if (strcmp(key, "disable_by_batch_size") == 0) {
         return read_count(v, key, INT32_MAX, &out->max_seqs, e);
     }
-    return err_set(e, ERR_UNSUPPORTED, "--speculative-config: the key %.64s is not supported", key);
+    return err_set(e, ERR_UNSUPPORTED, "--speculative-config: the key %.*s is not supported",
+                   shown(key), key);
 }
 
 static int read_config(const char *text, struct speculation *out, int *is_ngram, struct err *e)

@@ -318,6 +318,10 @@ void find_quantized(struct finder *f, struct checkpoint_view *v, const char *lay
     if (f->failed == 0 && m->zeros != NULL && zeros_are_middle(m)) {
         m->zeros = NULL;
     }
+    if (f->failed == 0 && m->order != NULL && strcmp(layer, "embed_tokens") == 0) {
+        find_failed(f, ERR_UNSUPPORTED, m->codes,
+                    "unsupported act-order of an embedding, whose rows are taken as they lie");
+    }
 }
 
 void find_blocks(struct finder *f, struct checkpoint_view *v, const struct tensor *t, int rows,

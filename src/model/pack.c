@@ -304,7 +304,7 @@ static int weight_of(const struct pack *p, const struct pack_record *r, int n, i
     if (r->format < 0 || r->format >= WEIGHT_FORMAT_COUNT || r->n != n || r->k != k ||
         r->scale_type < 0 || r->scale_type > DTYPE_F32 || r->has_zero < 0 || r->has_zero > 1 ||
         r->has_offset < 0 || r->has_offset > 1 || r->super < 0 || r->asked < QUANT_ACT_16 ||
-        r->asked > QUANT_ACT_FP8 || r->group < 0) {
+        r->asked > QUANT_ACT_E5M2 || r->group < 0) {
         return damaged(p, e, "a matrix has numbers that can't be");
     }
     if (w->format == WEIGHT_F32 && o->act != ACT_F32) {

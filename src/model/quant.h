@@ -44,9 +44,9 @@ struct quant_matrix {
 };
 
 /* What a packed matrix must be to hold the matrix exactly: format, group, has_zero, scale_type,
- * super and has_offset of *w are set. Called for each part of a fused matrix, it widens *w as far as needed (smaller
- * groups, wider scales, 8 bits for 4 beside 8). 0 when no format holds them all. `first`: *w says
- * nothing yet. */
+ * super and has_offset of *w are set. Called for each part of a fused matrix, it widens *w as far
+ * as needed (smaller groups, wider scales, 6 or 8 bits for 4). 0 when no format holds them all.
+ * `first`: *w says nothing yet. */
 int quant_fit(struct weight *w, const struct quant_matrix *m, int first);
 
 /* Rows row0 .. row0+n (n <= 16) as *w (made by quant_fit) wants them: codes [n][cols], scales

@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include <regex.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,9 +34,10 @@ static int refuse(const struct reader *r, const char *field, const char *expecte
     struct buf b;
     buf_init(&b);
     json_dump(found, &b);
-    int rc = err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported %s.%s: expected %s, found %.120s%s",
-                     r->path, r->key, field, expected, b.data != NULL ? b.data : "null",
-                     b.len > 120 ? "…" : "");
+    const char *text = b.data != NULL ? b.data : "null";
+    const size_t n = utf8_cut(text, strlen(text), 120);
+    int rc = err_set(r->e, ERR_UNSUPPORTED, "%s: unsupported %s.%s: expected %s, found %.*s%s",
+                     r->path, r->key, field, expected, (int)n, text, text[n] ? "…" : "");
     buf_fini(&b);
     return rc;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quantization_config of config.json: which linear layers are stored quantized, and how.
  *
- *   quant_method          written by                      weights
- *   awq                   AutoAWQ, llm-awq ("gemm")       4 bits, groups along the inputs, zero
- * points gptq                  AutoGPTQ, GPTQModel             4 bits, groups, zero points,
- * act-order compressed-tensors    llm-compressor                  int4 packed, int8, FP8, 2-bit code fp8
- * HF, vLLM, DeepSeek-style        FP8 E4M3, blocks of 128 x 128 or one scale (quantization)
- * FastDeploy                      bf16 files that are quantized at load
+ *   quant_method         written by                 weights
+ *   awq                  AutoAWQ, llm-awq (gemm)    4 bits, groups along the inputs, zero points
+ *   gptq                 AutoGPTQ, GPTQModel        4 or 8 bits, groups, zero points, act-order
+ *   compressed-tensors   llm-compressor             4 or 8 bits packed, int8, FP8
+ *                        tern quantize              these, and the 2-bit code
+ *   fp8                  HF, vLLM, DeepSeek-style   FP8, blocks of 128 x 128 or one scale
+ *   (quantization)       FastDeploy                 bf16 files that are quantized at load
  *
  * A key that isn't understood, or a value that asks for something else than what is built, is
  * refused with one line: file, key, expected, found. Nothing is guessed from tensors: the file and

@@ -31,7 +31,7 @@ struct trial {
 struct scratch {
     float *x, *d; /* [STRIP][cols] */
     void *tiles;
-    float *c; /* [CALIBRATION_ROWS][STRIP] */
+    float *c; /* [rows of the text][STRIP] */
 };
 
 /* What rounding n scaled rows changes, scaled back. */
@@ -79,7 +79,7 @@ static void try_strips(void *arg, int worker, int n_workers)
     struct scratch s = {.x = malloc(STRIP * cols * sizeof *s.x),
                         .d = malloc(STRIP * cols * sizeof *s.d),
                         .tiles = aligned_alloc(64, STRIP * cols * 2),
-                        .c = aligned_alloc(64, CALIBRATION_ROWS * STRIP * sizeof *s.c)};
+                        .c = aligned_alloc(64, (size_t)t->point->n_rows * STRIP * sizeof *s.c)};
     if (s.x == NULL || s.d == NULL || s.tiles == NULL || s.c == NULL) {
         atomic_store(&t->failed, 1);
     }

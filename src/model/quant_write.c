@@ -470,16 +470,16 @@ static int linear(const struct writing *a, int layer, int which)
         how.rows = which == 2 ? s->v_rows : which == 5 ? s->columns[CALIBRATION_DOWN] : NULL;
     }
     how.importance = importance(a, layer, product[which], how.columns);
-    if (how.scheme == QUANT_WRITE_TWO && a->o->calibration != NULL) {
+    const int kept = quant_write_ignores(a->o, name);
+    if (how.scheme == QUANT_WRITE_TWO && a->o->calibration != NULL && !kept && !a->announcing) {
         const int is_first = which == 0 || product[which] != product[which - 1];
-        int rc = is_first && !a->announcing ? make_feedback(a, layer, product[which]) : 0;
+        int rc = is_first ? make_feedback(a, layer, product[which]) : 0;
         how.feedback = a->feedback;
         if (rc < 0) {
             return rc;
         }
     }
-    return matrix(a, name, quant_write_linear(&a->m->checkpoint.layers[layer], which), how,
-                  quant_write_ignores(a->o, name));
+    return matrix(a, name, quant_write_linear(&a->m->checkpoint.layers[layer], which), how, kept);
 }
 
 /* Embedding or head. */

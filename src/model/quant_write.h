@@ -46,8 +46,8 @@ struct quant_write_options {
     enum quant_write_scheme scheme;
     int group;  /* of four bits: 32, 64 or 128 */
     int search; /* four bits: look for the best scale; else the one that spans the range */
-    /* Four bits: activations of a text and the kernels to try scales of channels with
-     * (quant_scale.h); NULL: weights alone. */
+    /* Activations of a text; NULL: weights alone. Four bits: to try scales of channels with, by
+     * these kernels (quant_scale.h); the 2-bit code: for error feedback (quant_two.h). */
     const struct calibration *calibration;
     const struct kernels *kernels;
     int head_bits; /* of embedding and head: 0 as they are, 8, or 4 in groups of 32; the schemes of

@@ -92,3 +92,11 @@ def test_what_it_cannot_do_is_refused_in_one_line(text):
     r = run("generate", MODEL, "-p", "x", "--speculative-config", text)
     assert r.returncode in (1, 2) and r.stdout == b""
     assert b"--speculative-config" in r.stderr.splitlines()[-1]
+
+
+def test_a_long_name_is_cut_between_characters():
+    name = "春" * 30  # of 3 bytes each
+    for text in (json.dumps({"method": name, "num_speculative_tokens": 2}), json.dumps({name: 1})):
+        r = run("generate", MODEL, "-p", "x", "--speculative-config", text)
+        line = r.stderr.decode().splitlines()[-1]
+        assert "春" * 20 in line and "\ufffd" not in line

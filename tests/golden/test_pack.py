@@ -9,7 +9,7 @@ import struct
 import pytest
 import ternlib
 from ternlib import MODEL, generate, run
-from test_loading import config
+from test_loading import config, copy
 
 IDS = [688, 389, 146, 1009, 152, 764, 1034]
 
@@ -45,6 +45,16 @@ def test_a_packed_model_has_the_bits_of_its_original(tmp_path, args):
 def test_every_format_that_is_read_can_be_packed(shared, tmp_path, name):
     source = shared / "fixtures" / name
     pack(source, tmp_path / "out")
+    assert numerics(tmp_path / "out") == numerics(source)
+
+
+def test_packing_keeps_what_the_file_asks_inputs_to_be(shared, tmp_path):
+    source = copy(shared, tmp_path / "source", "dense-fp8-block")
+    quantization = json.loads((source / "config.json").read_text())["quantization_config"]
+    config(source, quantization_config=quantization | {"fmt": "e5m2"})
+    pack(source, tmp_path / "out")
+    for d in (source, tmp_path / "out"):
+        assert b"x fp8 E5M2" in run("info", d).stdout
     assert numerics(tmp_path / "out") == numerics(source)
 
 

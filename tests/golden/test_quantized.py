@@ -139,6 +139,22 @@ def groups_of_unequal_size(d):
     patch(d, ATT + "g_idx", lambda dtype, shape, data: (dtype, shape, struct.pack("<2i", 1, 1) * 16 + data[128:]))
 
 
+@fault("dense-ct-w4a16", FILE, "model.embed_tokens.weight_packed", "act-order of an embedding")
+def an_embedding_in_act_order(d):
+    """Its groups of 32 inputs from the last to the first."""
+    def change(t):
+        _, (rows, cols), _ = t.pop("model.embed_tokens.weight")
+        order = [i // 32 for i in reversed(range(cols))]
+        t["model.embed_tokens.weight_packed"] = ("I32", [rows, cols // 8], bytes(rows * cols // 2))
+        t["model.embed_tokens.weight_scale"] = ("BF16", [rows, cols // 32], bytes(rows * cols // 16))
+        t["model.embed_tokens.weight_shape"] = ("I64", [2], struct.pack("<2q", rows, cols))
+        t["model.embed_tokens.weight_g_idx"] = ("I32", [cols], struct.pack(f"<{cols}i", *order))
+    retensor(d, change)
+    groups = json.loads((d / "config.json").read_text())["quantization_config"]["config_groups"]
+    groups["group_1"] = {"targets": ["Embedding"], "weights": groups["group_0"]["weights"] | {"actorder": "group"}}
+    quantization(d, config_groups=groups)
+
+
 @fault("dense-ct-w4a16", FILE, DOWN + "weight_shape", "[128, 351]", "[128, 352]")
 def words_of_another_shape_than_said(d):
     patch(d, DOWN + "weight_shape", lambda dtype, shape, data: (dtype, shape, struct.pack("<2q", 128, 351)))

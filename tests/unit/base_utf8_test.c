@@ -100,6 +100,18 @@ static void valid_prefix_stops_before_the_bad_or_cut_character(void **state)
     assert_int_equal(utf8_count("a\xC3\xA9\xF0\x9F\x98\x80", 7), 3);
 }
 
+static void a_cut_keeps_characters_whole(void **state)
+{
+    (void)state;
+    const char *s = "a\xc3\xa9\xe6\xbc\xa2\xf0\x9f\x98\x80"; /* 1, 2, 3 and 4 bytes */
+    static const size_t want[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10};
+    for (size_t most = 0; most < sizeof want / sizeof *want; most++) {
+        assert_int_equal(utf8_cut(s, 10, most), want[most]);
+    }
+    assert_int_equal(utf8_cut("\x80\x80\x80\x80\x80\x80", 6, 5), 5); /* no character at all */
+    assert_int_equal(utf8_cut("\x80\x80", 2, 1), 1);
+}
+
 static void lossy_replaces_each_maximal_subpart_once(void **state)
 {
     (void)state;
@@ -134,6 +146,7 @@ int main(void)
         cmocka_unit_test(every_scalar_value_survives_encode_and_decode),
         cmocka_unit_test(ill_formed_bytes_are_refused),
         cmocka_unit_test(valid_prefix_stops_before_the_bad_or_cut_character),
+        cmocka_unit_test(a_cut_keeps_characters_whole),
         cmocka_unit_test(lossy_replaces_each_maximal_subpart_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
