@@ -62,9 +62,11 @@ def test_a_written_model_costs_no_more_than_its_bound(loss, tmp_path, args, limi
     assert loss(quantize(tmp_path / "out", *args)) < limit
 
 
-@pytest.mark.parametrize("args", [["--group-size", "64"], ["--group-size", "128"], ["--format", "awq", "--group-size", "128"]])
-def test_calibrating_loses_less_than_rounding_to_nearest(loss, texts, tmp_path, args):
+# In groups of 64 the nearest codes lose little themselves (0.85 %, calibrated 0.67 %): 0.75 is out of reach there.
+@pytest.mark.parametrize("args, share", [(["--group-size", "64"], 0.9), (["--group-size", "128"], 0.75),
+                                         (["--format", "awq", "--group-size", "128"], 0.75)])
+def test_calibrating_loses_less_than_rounding_to_nearest(loss, texts, tmp_path, args, share):
     nearest = loss(quantize(tmp_path / "nearest", "--scheme", "int4", "--no-scale-search", *args))
     searched = loss(quantize(tmp_path / "searched", "--scheme", "int4", *args))
     calibrated = loss(quantize(tmp_path / "calibrated", "--scheme", "int4", "--calibrate", texts / "calibration", *args))
-    assert calibrated < searched and calibrated < 0.9 * nearest, (nearest, searched, calibrated)
+    assert calibrated < 0.9 * searched and calibrated < share * nearest, (nearest, searched, calibrated)
