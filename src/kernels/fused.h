@@ -18,7 +18,6 @@
 
 #include "kernels/kernels.h"
 
-#define PANEL_TILES      4
 #define FUSED_ROWS       72 /* rows of a block at most: 72 x 64 floats, 18 KB */
 #define FUSED_QKV_FLOATS 6144
 #define FUSED_FEW_FLOATS 16384 /* chains of few rows for a whole range of tiles, 64 KB */

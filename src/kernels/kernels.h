@@ -140,6 +140,7 @@
 /* clang-format on */
 
 #define TILE_N          16  /* rows of W in a packed tile */
+#define PANEL_TILES     4   /* tiles that a product computes at a time */
 #define KV_BLOCK_TOKENS 16  /* positions in a KV block */
 #define ATTN_PARTITION  256 /* positions in a partition; a multiple of KV_BLOCK_TOKENS */
 #define MAX_HEAD_DIM    256 /* head_dim is a multiple of 16, at most this */

@@ -113,27 +113,30 @@ static float rounded_scale(const struct weight *w, float s)
 
 static uint8_t code_of_zero(const struct weight *w)
 {
-    return w->has_zero || w->has_offset ? (w->format == WEIGHT_I6 ? 32 : 0)
-           : w->format == WEIGHT_I8     ? 128
-           : w->format == WEIGHT_I6     ? 32
-           : w->format == WEIGHT_I4     ? 8
-                                        : 0;
+    return w->format == WEIGHT_I6         ? 32
+           : w->has_zero || w->has_offset ? 0
+           : w->format == WEIGHT_I8       ? 128
+           : w->format == WEIGHT_I4       ? 8
+                                          : 0;
+}
+
+/* Zeroes what is behind n_bytes of a part that begins at `part`. */
+static void pad(uint8_t *part, size_t n_bytes)
+{
+    memset(part + n_bytes, 0, (64 - n_bytes % 64) % 64);
 }
 
 /* Zeroes the padding between the parts and fills the rows from `rows` on. */
 static void fill_rest(const struct weight *w, const struct tile *p, int rows)
 {
-    const int groups = weight_groups(w);
-    const size_t n_bytes = (size_t)n_scales(w) * TILE_N * dtype_size(w->scale_type);
     uint8_t fill[RUN];
     memset(fill, code_of_zero(w), sizeof fill);
-    memset(p->scales + n_bytes, 0, (size_t)(p->zeros - p->scales) - n_bytes);
-    const size_t n_bytes_two = (size_t)w->k * 4; /* of the 2-bit code */
-    memset(p->codes + n_bytes_two, 0,
-           w->format == WEIGHT_C2 ? (size_t)(p->grid - p->codes) - n_bytes_two : 0);
+    pad(p->scales, (size_t)n_scales(w) * TILE_N * dtype_size(w->scale_type));
+    if (w->format == WEIGHT_C2) { /* the codes of the others are whole lines */
+        pad(p->codes, (size_t)w->k * 4);
+    }
     if (w->has_zero) {
-        const size_t n_zeros = (size_t)groups * TILE_N;
-        memset(p->zeros + n_zeros, 0, (n_zeros + 63) / 64 * 64 - n_zeros);
+        pad(p->zeros, (size_t)weight_groups(w) * TILE_N);
     }
     for (int r = rows; r < TILE_N; r++) {
         for (int k = 0; k < w->k; k += RUN) {
@@ -213,12 +216,6 @@ void weight_unpack_tile(const struct weight *w, int tile, uint8_t *codes, size_t
 }
 
 /* ---- the second level ---- */
-
-/* Zeroes what is behind n_bytes of a part that begins at `part`. */
-static void pad(uint8_t *part, size_t n_bytes)
-{
-    memset(part + n_bytes, 0, (64 - n_bytes % 64) % 64);
-}
 
 void weight_pack_levels(const struct weight *w, int tile, const struct weight_levels *from,
                         int rows)

@@ -22,7 +22,6 @@
  * the matrix), else into row blocks x column panels that workers take from a counter. It is never
  * cut over K, and no kernel's result depends on the cut, so neither do the bits. Nothing is
  * allocated here after plan_open. */
-#include "kernels/fused.h"
 #include "model/attend.h"
 
 #include <stdlib.h>

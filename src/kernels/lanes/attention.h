@@ -234,7 +234,7 @@ LANES_INLINE void lanes_all_scores(const struct attn_part *part, const struct la
         if (t == TILE_DECODED) {
             scale = v16_mul(lanes_kv_scales(tile, (size_t)hd, 0), scale);
             v16_store(a->vscale + b * 16, lanes_kv_scales(tile, (size_t)hd, 1));
-            lanes_decode_codes(a->decoded, tile, (size_t)hd / 4, 64, part->kv);
+            lanes_decode_codes(a->decoded, tile, (size_t)hd / 4, part->kv);
             tile = a->decoded;
         }
         for (int i = 0; i < part->n_q; i += V16_QUERIES) {
@@ -254,7 +254,7 @@ LANES_INLINE void lanes_all_sums(const struct attn_part *part, const struct lane
     for (; v.d < v.hd; v.d += 16) {
         for (size_t b = 0; t == TILE_DECODED && b * 16 < (size_t)most; b++) {
             lanes_decode_codes(a->decoded + b * 256,
-                               (const uint8_t *)part->tiles[b] + 16 * hd + (size_t)v.d * 16, 4, 64,
+                               (const uint8_t *)part->tiles[b] + 16 * hd + (size_t)v.d * 16, 4,
                                part->kv);
         }
         for (int i = 0; i < part->n_q; i += V16_QUERIES) {

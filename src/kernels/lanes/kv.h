@@ -116,8 +116,8 @@ lanes_store_codes(uint8_t *tile, const float *x, size_t hd, size_t p, int is_v, 
     }
 }
 
-/* What the low bytes of c stand for. Codes that no kernel writes (memory that was never written may hold
- * them) give some finite number, which a weight of zero removes. */
+/* What the low bytes of c stand for. Codes that no kernel writes (memory that was never written may
+ * hold them) give some finite number, which a weight of zero removes. */
 LANES_INLINE v16 lanes_code_value(n16 c, enum kv_format f)
 {
     const n16 sign = n16_shl(n16_and(c, n16_set1(0x80)), 24);
@@ -134,12 +134,12 @@ LANES_INLINE v16 lanes_code_value(n16 c, enum kv_format f)
     return v16_of_bits(n16_or(v16_bits(v), sign));
 }
 
-/* n_lines lines of codes, `step` bytes apart, as pairs of lines [even 16][odd 16] of fp32. */
+/* n_lines lines of codes as pairs of lines [even 16][odd 16] of fp32. */
 LANES_INLINE void lanes_decode_codes_as(float *out, const uint8_t *codes, size_t n_lines,
-                                        size_t step, enum kv_format f)
+                                        enum kv_format f)
 {
     for (size_t n = 0; n < 2 * n_lines; n++, out += 32) {
-        const uint8_t *line = codes + n / 2 * step + n % 2 * 8;
+        const uint8_t *line = codes + n / 2 * 64 + n % 2 * 8;
         uint16_t both[16]; /* even code, odd code of each lane */
         for (size_t i = 0; i < 4; i++) {
             memcpy(both + 4 * i, line + 16 * i, 8);
@@ -150,15 +150,15 @@ LANES_INLINE void lanes_decode_codes_as(float *out, const uint8_t *codes, size_t
     }
 }
 
-static __attribute__((noinline, unused)) void
-lanes_decode_codes(float *out, const uint8_t *codes, size_t n_lines, size_t step, enum kv_format f)
+static __attribute__((noinline, unused)) void lanes_decode_codes(float *out, const uint8_t *codes,
+                                                                 size_t n_lines, enum kv_format f)
 {
     if (f == KV_I8) {
-        lanes_decode_codes_as(out, codes, n_lines, step, KV_I8);
+        lanes_decode_codes_as(out, codes, n_lines, KV_I8);
     } else if (f == KV_F8_E4M3) {
-        lanes_decode_codes_as(out, codes, n_lines, step, KV_F8_E4M3);
+        lanes_decode_codes_as(out, codes, n_lines, KV_F8_E4M3);
     } else {
-        lanes_decode_codes_as(out, codes, n_lines, step, KV_F8_E5M2);
+        lanes_decode_codes_as(out, codes, n_lines, KV_F8_E5M2);
     }
 }
 

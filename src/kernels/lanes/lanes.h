@@ -60,6 +60,11 @@ LANES_INLINE void lanes_store(void *x, size_t i, v16 v, int n, enum act_type t)
     }
 }
 
+LANES_INLINE size_t lanes_pad64(size_t n)
+{
+    return (n + 63) / 64 * 64;
+}
+
 LANES_INLINE int lanes_count(int at, int n)
 {
     return n - at < 16 ? n - at : 16;

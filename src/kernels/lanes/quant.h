@@ -21,27 +21,19 @@
 struct lanes_quant {
     const struct weight *w;
     const uint8_t *codes; /* of the panel's first tile */
-    size_t tile_bytes, scales_at, zeros_at;
+    size_t tile_bytes;
+    struct weight_parts at;
     size_t sa_at, sums_at;
     int n_groups, group;
     int super_groups; /* groups that share a super-scale; 0: scales of one level */
-    struct weight_parts at;
 };
-
-LANES_INLINE size_t lanes_pad64(size_t n)
-{
-    return (n + 63) / 64 * 64;
-}
 
 LANES_INLINE struct lanes_quant lanes_quant_of(const struct weight *w, int tile)
 {
-    struct lanes_quant q = {
-        .w = w, .n_groups = weight_groups(w), .tile_bytes = weight_tile_bytes(w)};
+    struct lanes_quant q = {.w = w, .n_groups = weight_groups(w), .at = weight_parts(w)};
+    q.tile_bytes = q.at.end;
     q.group = q.n_groups == 1 ? w->k : w->group;
     q.codes = (const uint8_t *)w->data + (size_t)tile * q.tile_bytes;
-    q.at = weight_parts(w);
-    q.scales_at = q.at.scales;
-    q.zeros_at = q.at.zeros;
     q.super_groups = w->super == 0 ? 0 : w->super >= w->k ? q.n_groups : w->super / q.group;
     q.sa_at = lanes_pad64((size_t)w->k * (w->input == INPUT_I8 ? 1 : 2));
     q.sums_at = q.sa_at + lanes_pad64((size_t)q.n_groups * 4);
@@ -74,7 +66,7 @@ LANES_INLINE v16 lanes_quant_scale(const struct lanes_quant *q, int tile, int gr
     if (q->super_groups != 0) {
         return lanes_level(q, tile, group, q->at.scales, q->at.supers);
     }
-    return lanes_floats(q->codes + (size_t)tile * q->tile_bytes + q->scales_at,
+    return lanes_floats(q->codes + (size_t)tile * q->tile_bytes + q->at.scales,
                         (size_t)group * TILE_N, q->w->scale_type);
 }
 
@@ -89,7 +81,7 @@ LANES_INLINE void lanes_fetch_scales(const struct lanes_quant *q, const void *ne
 {
     for (size_t t = 0; next != NULL && q->n_groups > 1 && t < PANEL_TILES; t++) {
         const uint8_t *p = (const uint8_t *)next + t * q->tile_bytes;
-        for (size_t at = q->scales_at; at < q->tile_bytes; at += 64) {
+        for (size_t at = q->at.scales; at < q->tile_bytes; at += 64) {
             v16_prefetch(p + at);
         }
     }
@@ -98,7 +90,7 @@ LANES_INLINE void lanes_fetch_scales(const struct lanes_quant *q, const void *ne
 LANES_INLINE n16 lanes_quant_zero(const struct lanes_quant *q, int tile, int group)
 {
     if (q->w->has_zero) {
-        return n16_load_bytes(q->codes + (size_t)tile * q->tile_bytes + q->zeros_at +
+        return n16_load_bytes(q->codes + (size_t)tile * q->tile_bytes + q->at.zeros +
                               (size_t)group * TILE_N);
     }
     const enum weight_format f = q->w->format;

@@ -6,11 +6,6 @@
 
 #include "kernels/lanes/f8.h"
 
-LANES_INLINE size_t lanes_row_part(size_t n)
-{
-    return (n + 63) / 64 * 64;
-}
-
 LANES_INLINE float lanes_group_scale(float high, enum input_format f, int is_part)
 {
     const float limit = f == INPUT_I8 ? 127.0f : f == INPUT_E4M3 ? 448.0f : 57344.0f;
@@ -64,8 +59,7 @@ LANES_INLINE void lanes_quantize_as(void *out, size_t ldo, const void *x, size_t
     const int is_part = group < k;
     const size_t groups = is_part ? ((size_t)k + (size_t)group - 1) / (size_t)group : 1;
     const size_t n_codes = (size_t)k * (f == INPUT_I8 ? 1 : 2), end = input_row_bytes(f, k, group);
-    const size_t scales_at = lanes_row_part(n_codes),
-                 sums_at = scales_at + lanes_row_part(groups * 4);
+    const size_t scales_at = lanes_pad64(n_codes), sums_at = scales_at + lanes_pad64(groups * 4);
     for (int i = 0; i < m; i++) {
         uint8_t *row = (uint8_t *)out + (size_t)i * ldo;
         memset(row + n_codes, 0, end - n_codes);

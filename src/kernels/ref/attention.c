@@ -176,13 +176,8 @@ static void attn_part(const struct attn_part *p, enum act_type t)
             }
         }
         s[n] = 0.0f;
-        for (int half = 8; half; half /= 2) {
-            for (int k = 0; k < half; k++) {
-                lane[k] = ref_add(lane[k], lane[k + half]);
-            }
-        }
         p->m[i] = m;
-        p->l[i] = lane[0];
+        p->l[i] = ref_fold16(lane);
         for (size_t d = 0; d < hd; d++) {
             float acc = 0.0f;
             for (int j = 0; j < n; j += 2) {

@@ -7,67 +7,52 @@
  *                                      of K, then 64 dimensions of V stay in the L1 cache while all
  *                                      queries pass over them; codes are decoded to bf16 once
  *
- * Blocks lie anywhere in the KV pool, so the hardware's prefetcher can't guess the next one. While
- * scores are computed V is prefetched, and during the weighted sum the K of what the caller will ask
- * for next. */
+ * Blocks lie anywhere in the KV pool, so the hardware's prefetcher can't guess the next one. With few
+ * queries, V is prefetched while scores are computed, and during the weighted sum the K of what the
+ * caller will ask for next. */
 #include "kernels/x86/avx512_v16.h"
 
 #include "kernels/lanes/attention.h"
+#include "kernels/x86/avx512bf16_codes.h"
 #include "kernels/x86/avx512bf16_micro.h"
 #include "kernels/x86/x86.h"
 
 #define GROUP  8
 #define BLOCKS (ATTN_PARTITION / KV_BLOCK_TOKENS)
 
-/* To the L2 cache: a partition's K or V is more than the L1 cache holds. */
-static inline void fetch(const void *p)
-{
-    _mm_prefetch(p, _MM_HINT_T0);
-}
-
-static inline __m512bh line16(const uint16_t *p)
-{
-    return (__m512bh)_mm512_load_si512(p);
-}
-
 /* ---- tiles of 8 bits ---- */
 
-/* bf16 of the codes without their sign, lower and upper bytes: bytes 0..127 of two tables that
- * VPERMI2B looks up by the low seven bits of a code. */
-struct code_tables {
-    __m512i low0, low1, high0, high1;
-};
+/* The bytes of bf16(c), c = 0..127. */
+static const _Alignas(64) uint8_t int_low[128] = {
+    0x00, 0x80, 0x00, 0x40, 0x80, 0xa0, 0xc0, 0xe0, 0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70,
+    0x80, 0x88, 0x90, 0x98, 0xa0, 0xa8, 0xb0, 0xb8, 0xc0, 0xc8, 0xd0, 0xd8, 0xe0, 0xe8, 0xf0, 0xf8,
+    0x00, 0x04, 0x08, 0x0c, 0x10, 0x14, 0x18, 0x1c, 0x20, 0x24, 0x28, 0x2c, 0x30, 0x34, 0x38, 0x3c,
+    0x40, 0x44, 0x48, 0x4c, 0x50, 0x54, 0x58, 0x5c, 0x60, 0x64, 0x68, 0x6c, 0x70, 0x74, 0x78, 0x7c,
+    0x80, 0x82, 0x84, 0x86, 0x88, 0x8a, 0x8c, 0x8e, 0x90, 0x92, 0x94, 0x96, 0x98, 0x9a, 0x9c, 0x9e,
+    0xa0, 0xa2, 0xa4, 0xa6, 0xa8, 0xaa, 0xac, 0xae, 0xb0, 0xb2, 0xb4, 0xb6, 0xb8, 0xba, 0xbc, 0xbe,
+    0xc0, 0xc2, 0xc4, 0xc6, 0xc8, 0xca, 0xcc, 0xce, 0xd0, 0xd2, 0xd4, 0xd6, 0xd8, 0xda, 0xdc, 0xde,
+    0xe0, 0xe2, 0xe4, 0xe6, 0xe8, 0xea, 0xec, 0xee, 0xf0, 0xf2, 0xf4, 0xf6, 0xf8, 0xfa, 0xfc, 0xfe};
+static const _Alignas(64) uint8_t int_high[128] = {
+    0x00, 0x3f, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41,
+    0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41,
+    0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42,
+    0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42,
+    0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42,
+    0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42,
+    0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42,
+    0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42};
 
-static __attribute__((noinline)) void make_tables(uint8_t *low, uint8_t *high, enum kv_format f)
+static inline __attribute__((always_inline)) struct code_tables kv_tables_of(enum kv_format f)
 {
-    for (int c = 0; c < 128; c += 16) {
-        const n16 code = n16_add(
-            n16_set1(c), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-        const v16 v = f == KV_I8        ? lanes_code_value(code, KV_I8)
-                      : f == KV_F8_E4M3 ? lanes_code_value(code, KV_F8_E4M3)
-                                        : lanes_code_value(code, KV_F8_E5M2);
-        const n16 u = v16_bits(v);
-        _mm_store_si128((__m128i *)(void *)(low + c), _mm512_cvtepi32_epi8(n16_shr(u, 16)));
-        _mm_store_si128((__m128i *)(void *)(high + c), _mm512_cvtepi32_epi8(n16_shr(u, 24)));
-    }
-}
-
-static inline __attribute__((always_inline)) struct code_tables code_tables_of(enum kv_format f)
-{
-    _Alignas(64) uint8_t low[128], high[128];
-    make_tables(low, high, f);
-    return (struct code_tables){_mm512_load_si512(low), _mm512_load_si512(low + 64),
-                                _mm512_load_si512(high), _mm512_load_si512(high + 64)};
+    return f == KV_I8 ? code_tables_of(int_low, int_high) : f8_tables_of(f == KV_F8_E4M3);
 }
 
 /* A line of codes as two lines of pairs. */
 static inline __attribute__((always_inline)) void
 code_lines(const uint8_t *p, const struct code_tables *t, __m512bh *first, __m512bh *second)
 {
-    const __m512i x = _mm512_load_si512(p), sign = _mm512_set1_epi8((char)0x80);
-    const __m512i low = _mm512_permutex2var_epi8(t->low0, x, t->low1);
-    __m512i high = _mm512_permutex2var_epi8(t->high0, x, t->high1);
-    high = _mm512_ternarylogic_epi32(high, x, sign, 0xf8); /* high | (x & sign) */
+    __m512i low, high;
+    code_bytes(_mm512_load_si512(p), t, &low, &high);
     *first = (__m512bh)_mm512_unpacklo_epi8(low, high);
     *second = (__m512bh)_mm512_unpackhi_epi8(low, high);
 }
@@ -76,7 +61,7 @@ code_lines(const uint8_t *p, const struct code_tables *t, __m512bh *first, __m51
 static void expand(uint16_t *out, const struct attn_part *part, int n_blocks)
 {
     const size_t hd = (size_t)part->head_dim;
-    const struct code_tables t = code_tables_of(part->kv);
+    const struct code_tables t = kv_tables_of(part->kv);
     for (int b = 0; b < n_blocks; b++, out += 32 * hd) {
         const uint8_t *tile = part->tiles[b];
         const uint8_t *next = part->tiles[b + 1 < n_blocks ? b + 1 : b];
@@ -85,7 +70,7 @@ static void expand(uint16_t *out, const struct attn_part *part, int n_blocks)
             code_lines(tile + d * 16, &t, &first, &second);
             _mm512_store_si512(out + d * 16, (__m512i)first);
             _mm512_store_si512(out + d * 16 + 32, (__m512i)second);
-            fetch(next + d * 16);
+            v16_prefetch(next + d * 16);
         }
         for (size_t d = 0; d < hd; d += 16) {
             for (size_t p = 0; p < 16; p += 4) {
@@ -93,7 +78,7 @@ static void expand(uint16_t *out, const struct attn_part *part, int n_blocks)
                 code_lines(tile + 16 * hd + d * 16 + p * 16, &t, &first, &second);
                 _mm512_store_si512(to, (__m512i)first);
                 _mm512_store_si512(to + 2 * hd, (__m512i)second);
-                fetch(next + 16 * hd + d * 16 + p * 16);
+                v16_prefetch(next + 16 * hd + d * 16 + p * 16);
             }
         }
     }
@@ -136,8 +121,8 @@ few_scores(float *const out[GROUP], const uint16_t *const vectors[GROUP], const 
         const int v_at = codes ? 16 * hd : 32 * hd;
         EACH(ZERO)
         for (int j = 0; j < v_at; j += 64) {
-            fetch(x + v_at + j);
-            fetch(y + v_at + j);
+            v16_prefetch(x + v_at + j);
+            v16_prefetch(y + v_at + j);
             v16_prefetch(next_x + j);
             v16_prefetch(next_y + j);
             if (codes) {
@@ -148,7 +133,7 @@ few_scores(float *const out[GROUP], const uint16_t *const vectors[GROUP], const 
                 EACH(STEP2)
             } else {
                 const int at = j / 32;
-                const __m512bh lx = line((const char *)x + j), ly = line((const char *)y + j);
+                const __m512bh lx = line(x + j), ly = line(y + j);
                 __m512bh v;
                 EACH(STEP)
             }
@@ -200,7 +185,7 @@ few_sums(float *const out[GROUP], const uint16_t *const vectors[GROUP], const vo
                 b * 8 + 8 < n_pairs ? (const uint16_t *)tiles[b + 1] + 16 * hd + 2 * d : p;
             for (int i = 0; i < end; i++, p += 2 * hd, next += 2 * hd) {
                 const int at = b * 16 + 2 * i;
-                const __m512bh lx = line16(p), ly = line16(p + 2 * skip);
+                const __m512bh lx = line(p), ly = line(p + 2 * skip);
                 __m512bh v;
                 EACH(STEP)
                 v16_prefetch(next);
@@ -250,7 +235,6 @@ static __attribute__((noinline)) void many_scores(float *scores, const struct at
         for (int t = 0; t < 4; t++) {
             const int at = b + t < n_blocks ? b + t : b;
             s.b[t] = tiles[at];
-            s.ahead[t] = s.b[t];
             s.col[t] = (size_t)(at - b) * 16;
         }
         for (int i = 0; i < part->n_q; i += n) {
@@ -301,8 +285,8 @@ static inline __attribute__((always_inline)) void many_sums(const int n_rows, fl
         const uint16_t *p = (const uint16_t *)tiles[b] + 16 * hd + 2 * d;
         const int end = n_pairs - b * 8 < 8 ? n_pairs * 2 : b * 16 + 16;
         for (int j = b * 16; j < end; j += 2, p += 2 * hd) {
-            const __m512bh w0 = line16(p), w1 = line16(p + 2 * k1), w2 = line16(p + 2 * k2),
-                           w3 = line16(p + 2 * k3);
+            const __m512bh w0 = line(p), w1 = line(p + 2 * k1), w2 = line(p + 2 * k2),
+                           w3 = line(p + 2 * k3);
             ROWS_6X4(SUM)
         }
     }
@@ -346,26 +330,7 @@ static void many_all_sums(const struct attn_part *part, const uint16_t *weights,
         for (int i = 0; i < part->n_q; i += MICRO_ROWS) {
             float *c = part->acc + (size_t)i * (size_t)hd;
             const uint16_t *w = weights + (size_t)i * ATTN_PARTITION;
-            switch (part->n_q - i) {
-            case 1:
-                many_sums(1, c, w, tiles, least[i], hd, d);
-                break;
-            case 2:
-                many_sums(2, c, w, tiles, least[i], hd, d);
-                break;
-            case 3:
-                many_sums(3, c, w, tiles, least[i], hd, d);
-                break;
-            case 4:
-                many_sums(4, c, w, tiles, least[i], hd, d);
-                break;
-            case 5:
-                many_sums(5, c, w, tiles, least[i], hd, d);
-                break;
-            default:
-                many_sums(6, c, w, tiles, least[i], hd, d);
-                break;
-            }
+            ROW_COUNTS(part->n_q - i, many_sums, c, w, tiles, least[i], hd, d)
         }
     }
     for (int i = 0; i < part->n_q; i++) {
@@ -458,7 +423,7 @@ static __attribute__((noinline)) void few16(const struct attn_part *part, const 
 static __attribute__((noinline)) void few8(const struct attn_part *part, const struct work *w,
                                            int n_blocks)
 {
-    const struct code_tables codes = code_tables_of(part->kv);
+    const struct code_tables codes = kv_tables_of(part->kv);
     few(part, w, n_blocks, &codes);
 }
 

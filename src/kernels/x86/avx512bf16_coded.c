@@ -8,9 +8,9 @@
 #include "kernels/x86/avx512_v16.h"
 
 #include "kernels/lanes/quant.h"
+#include "kernels/x86/avx512bf16_dot.h"
 #include "kernels/x86/x86.h"
 
-#define MAX_ROWS   6
 #define MAX_GROUPS (QUANT_COLUMNS / 16)
 
 /* A block of columns of a panel, made ready. */
@@ -22,43 +22,7 @@ struct block {
     int first;                             /* its first group, in the row */
 };
 
-static inline __attribute__((always_inline)) __m512i dot(__m512i sum, __m512i w, __m512i a)
-{
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(a));
-    return sum;
-}
-
-static inline __m512i quad(const uint8_t *a)
-{
-    int32_t v;
-    memcpy(&v, a, sizeof v);
-    return _mm512_set1_epi32(v);
-}
-
-static inline int32_t int_at(const uint8_t *p)
-{
-    int32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static inline float float_at(const uint8_t *p)
-{
-    float v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 /* ---- codes to bytes ---- */
-
-/* The 15-bit numbers of 16 rows. */
-static inline __m512i window(const uint8_t *p, __m512 step, __m512 start)
-{
-    const __m512 b = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)p)));
-    const __m512 x =
-        _mm512_add_ps(_mm512_add_ps(_mm512_mul_ps(b, step), start), _mm512_set1_ps(0.5f));
-    return _mm512_cvt_roundps_epi32(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-}
 
 /* Columns 0-3 of a lane in its low half, 4-7 in the high one; a byte is where its window begins. */
 static void bytes_of_two(uint8_t *out, const uint8_t *p, const uint8_t *grid, int count)
@@ -73,7 +37,7 @@ static void bytes_of_two(uint8_t *out, const uint8_t *p, const uint8_t *grid, in
                                     (16ull << 24) | (0ull << 16) | (19ull << 8) | 3ull));
     const __m512i six = _mm512_set1_epi8(63), fifteen = _mm512_set1_epi32(0x7fff);
     for (int k = 0; k < count; k += 8, p += 32, out += 128) {
-        const __m512i a = window(p, step, start), b = window(p + 16, step, start);
+        const __m512i a = lanes_window(p, step, start), b = lanes_window(p + 16, step, start);
         const __m512i both =
             _mm512_or_si512(_mm512_and_si512(a, fifteen), _mm512_slli_epi32(b, 16));
         if (k % 16 == 0) {
@@ -158,14 +122,6 @@ struct rows_args {
     const struct block *block;
 };
 
-/* A register of its own: equal values in one would be copied inside the loop. */
-static inline __attribute__((always_inline)) __m512i apart(int32_t v)
-{
-    __m512i x;
-    __asm__ volatile("vpbroadcastd %1, %0" : "=v"(x) : "r"(v));
-    return x;
-}
-
 static inline __attribute__((always_inline)) void micro(const int n_rows, const int has_offset,
                                                         const struct rows_args *s)
 {
@@ -239,40 +195,20 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     }
 }
 
-/* One function per row count, because the accumulators must be known to the compiler. */
-#define ROW_COUNTS(name, has_offset)                                                               \
+#define MICRO(name, has_offset)                                                                    \
     static __attribute__((noinline)) void name(int n_rows, const struct rows_args *s)              \
     {                                                                                              \
-        switch (n_rows) {                                                                          \
-        case 1:                                                                                    \
-            micro(1, has_offset, s);                                                               \
-            break;                                                                                 \
-        case 2:                                                                                    \
-            micro(2, has_offset, s);                                                               \
-            break;                                                                                 \
-        case 3:                                                                                    \
-            micro(3, has_offset, s);                                                               \
-            break;                                                                                 \
-        case 4:                                                                                    \
-            micro(4, has_offset, s);                                                               \
-            break;                                                                                 \
-        case 5:                                                                                    \
-            micro(5, has_offset, s);                                                               \
-            break;                                                                                 \
-        default:                                                                                   \
-            micro(6, has_offset, s);                                                               \
-            break;                                                                                 \
-        }                                                                                          \
+        ROW_COUNTS(n_rows, micro, has_offset, s)                                                   \
     }
-ROW_COUNTS(micro_plain, 0)
-ROW_COUNTS(micro_offsets, 1)
+MICRO(micro_plain, 0)
+MICRO(micro_offsets, 1)
 
 void avx512bf16_coded(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
                       int m, int tile, int n_tiles, const void *next)
 {
     struct block block;
     const struct lanes_quant q = lanes_quant_of(w, tile);
-    const int n_parts = (m + MAX_ROWS - 1) / MAX_ROWS;
+    const int n_parts = (m + MICRO_ROWS - 1) / MICRO_ROWS;
     struct rows_args s = {.ldc = ldc,
                           .lda = lda,
                           .sums_at = q.sums_at,

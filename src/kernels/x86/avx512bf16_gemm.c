@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The matrix products of this level: bf16 x bf16 here, quantized weights in avx512bf16_sums.c and
- * avx512bf16_chains.c.
+/* The matrix products of this level: bf16 x bf16 here, quantized weights in avx512bf16_sums.c,
+ * avx512bf16_coded.c and avx512bf16_chains.c.
  *
- * Up to 6 rows: four weight streams pass once, from DRAM, with a prefetch some lines ahead of each. More rows are split in even groups; K is cut in blocks whose weights (32 KB) stay in the L1
- * cache while the groups pass over them, the chains wait in c meanwhile, and the groups share the
- * work of prefetching the next block, so that DRAM reads go on while arithmetic runs. */
+ * Up to 6 rows: four weight streams pass once, from DRAM, with a prefetch some lines ahead of each.
+ * More rows are split in even groups; K is cut in blocks whose weights (32 KB) stay in the L1 cache
+ * while the groups pass over them, the chains wait in c meanwhile, and the groups share the work of
+ * prefetching the next block, so that DRAM reads go on while arithmetic runs. */
 #include "kernels/x86/avx512bf16_micro.h"
 #include "kernels/x86/x86.h"
 

@@ -12,8 +12,6 @@
 #include "kernels/x86/x86.h"
 #include <immintrin.h>
 
-#define MICRO_ROWS 6
-
 typedef __m512bh pairs16; /* one weight line: 16 rows x one pair of K */
 
 struct micro_args {
@@ -29,7 +27,7 @@ struct micro_args {
     int is_first; /* chains start at +0, else they continue from c */
 };
 
-static inline pairs16 line(const char *p)
+static inline pairs16 line(const void *p)
 {
     return (pairs16)_mm512_load_si512(p);
 }
@@ -98,30 +96,10 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
 #undef STEP
 }
 
-/* One function per row count, because the accumulators must be known to the compiler. */
 static inline __attribute__((always_inline)) void micro_rows(int n_rows, const int n_ahead,
                                                              const struct micro_args *s)
 {
-    switch (n_rows) {
-    case 1:
-        micro(1, n_ahead, s);
-        break;
-    case 2:
-        micro(2, n_ahead, s);
-        break;
-    case 3:
-        micro(3, n_ahead, s);
-        break;
-    case 4:
-        micro(4, n_ahead, s);
-        break;
-    case 5:
-        micro(5, n_ahead, s);
-        break;
-    default:
-        micro(6, n_ahead, s);
-        break;
-    }
+    ROW_COUNTS(n_rows, micro, n_ahead, s)
 }
 
 #endif

@@ -10,9 +10,9 @@
 #include "kernels/x86/avx512_v16.h"
 
 #include "kernels/lanes/quant.h"
+#include "kernels/x86/avx512bf16_dot.h"
 #include "kernels/x86/x86.h"
 
-#define MAX_ROWS    6
 #define BLOCK_LINES 128
 #define SHORT_LINES 64 /* block of few rows, where this block and the next share the L1 cache */
 #define FEW_ROWS    36
@@ -35,50 +35,6 @@ struct sums_args {
     const struct lanes_quant *q;
     size_t tile[PANEL_TILES]; /* tile of each column of accumulators: a missing one is tile 0 */
 };
-
-/* VPDPBUSD in place, written as assembly because gcc copies the accumulators of the intrinsic. */
-static inline __attribute__((always_inline)) __m512i dot(__m512i sum, __m512i w, __m512i a)
-{
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(a));
-    return sum;
-}
-
-static inline __m512i quad(const uint8_t *a)
-{
-    int32_t v;
-    memcpy(&v, a, sizeof v);
-    return _mm512_set1_epi32(v);
-}
-
-static inline int32_t int_at(const uint8_t *p)
-{
-    int32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static inline float float_at(const uint8_t *p)
-{
-    float v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static inline v16 scale_at(const uint8_t *p, int group, enum dtype type)
-{
-    const size_t at = (size_t)group * TILE_N;
-    return type == DTYPE_F32   ? v16_load((const float *)(const void *)p + at)
-           : type == DTYPE_F16 ? v16_load_f16((const uint16_t *)(const void *)p + at)
-                               : v16_load_bf16((const uint16_t *)(const void *)p + at);
-}
-
-/* A register of its own: equal values in one would be copied inside the loop. */
-static inline __attribute__((always_inline)) __m512i apart(int32_t v)
-{
-    __m512i x;
-    __asm__ volatile("vpbroadcastd %1, %0" : "=v"(x) : "r"(v));
-    return x;
-}
 
 static inline __m512i start(__m512i zero, int32_t sum)
 {
@@ -112,7 +68,7 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     const int group_lines = s->group_lines, is_first = is_grouped || s->is_first;
     const int is_last = is_grouped || s->is_last;
     const enum dtype type = q.w->scale_type;
-    const uint8_t *const places = q.codes + q.scales_at, *const sums = s->row + q.sums_at;
+    const uint8_t *const places = q.codes + q.at.scales, *const sums = s->row + q.sums_at;
     const uint8_t *const scales = s->row + q.sa_at;
     const size_t t0 = s->tile[0] * q.tile_bytes, t1 = s->tile[1] * q.tile_bytes;
     const size_t t2 = s->tile[2] * q.tile_bytes, t3 = s->tile[3] * q.tile_bytes;
@@ -215,13 +171,14 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
             ROWS_6X4(STEP)
         }
         if (is_last) {
-            const v16 s0 = scale_at(places + t0, group, type);
-            const v16 s1 = scale_at(places + t1, group, type);
-            const v16 s2 = scale_at(places + t2, group, type);
-            const v16 s3 = scale_at(places + t3, group, type);
+            const size_t at = (size_t)group * TILE_N;
+            const v16 s0 = lanes_floats(places + t0, at, type);
+            const v16 s1 = lanes_floats(places + t1, at, type);
+            const v16 s2 = lanes_floats(places + t2, at, type);
+            const v16 s3 = lanes_floats(places + t3, at, type);
             if (n_ahead == 4 && is_grouped && s->jump > 0) {
                 const uint8_t *to = places + q.tile_bytes + type_bytes * (size_t)group;
-                const uint8_t *zeros = q.codes + q.zeros_at + q.tile_bytes + TILE_N * (size_t)group;
+                const uint8_t *zeros = q.codes + q.at.zeros + q.tile_bytes + TILE_N * (size_t)group;
                 fetch_places(to, t0, t1, t2, t3);
                 if (has_zero) {
                     fetch_places(zeros, t0, t1, t2, t3);
@@ -240,39 +197,19 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
 #undef SCALE
 }
 
-/* One function per row count, because the accumulators must be known to the compiler. */
-#define ROW_COUNTS(name, n_ahead, is_grouped, f)                                                   \
+#define MICRO(name, n_ahead, is_grouped, f)                                                        \
     static __attribute__((noinline)) void name(int n_rows, const struct sums_args *s)              \
     {                                                                                              \
-        switch (n_rows) {                                                                          \
-        case 1:                                                                                    \
-            micro(1, n_ahead, is_grouped, f, s);                                                   \
-            break;                                                                                 \
-        case 2:                                                                                    \
-            micro(2, n_ahead, is_grouped, f, s);                                                   \
-            break;                                                                                 \
-        case 3:                                                                                    \
-            micro(3, n_ahead, is_grouped, f, s);                                                   \
-            break;                                                                                 \
-        case 4:                                                                                    \
-            micro(4, n_ahead, is_grouped, f, s);                                                   \
-            break;                                                                                 \
-        case 5:                                                                                    \
-            micro(5, n_ahead, is_grouped, f, s);                                                   \
-            break;                                                                                 \
-        default:                                                                                   \
-            micro(6, n_ahead, is_grouped, f, s);                                                   \
-            break;                                                                                 \
-        }                                                                                          \
+        ROW_COUNTS(n_rows, micro, n_ahead, is_grouped, f, s)                                       \
     }
-ROW_COUNTS(micro_i8_ahead4, 4, 0, WEIGHT_I8)
-ROW_COUNTS(micro_i8_ahead1, 1, 0, WEIGHT_I8)
-ROW_COUNTS(micro_i8_groups_ahead4, 4, 1, WEIGHT_I8)
-ROW_COUNTS(micro_i8_groups_ahead1, 1, 1, WEIGHT_I8)
-ROW_COUNTS(micro_i4_ahead4, 4, 0, WEIGHT_I4)
-ROW_COUNTS(micro_i4_ahead1, 1, 0, WEIGHT_I4)
-ROW_COUNTS(micro_i4_groups_ahead4, 4, 1, WEIGHT_I4)
-ROW_COUNTS(micro_i4_groups_ahead1, 1, 1, WEIGHT_I4)
+MICRO(micro_i8_ahead4, 4, 0, WEIGHT_I8)
+MICRO(micro_i8_ahead1, 1, 0, WEIGHT_I8)
+MICRO(micro_i8_groups_ahead4, 4, 1, WEIGHT_I8)
+MICRO(micro_i8_groups_ahead1, 1, 1, WEIGHT_I8)
+MICRO(micro_i4_ahead4, 4, 0, WEIGHT_I4)
+MICRO(micro_i4_ahead1, 1, 0, WEIGHT_I4)
+MICRO(micro_i4_groups_ahead4, 4, 1, WEIGHT_I4)
+MICRO(micro_i4_groups_ahead1, 1, 1, WEIGHT_I4)
 
 static void run(const struct sums_args *s, int rows, int n_ahead)
 {
@@ -316,7 +253,7 @@ static void fetch_rows(const uint8_t *a, size_t lda, int n_rows, size_t n_bytes)
 static void blocks(struct sums_args *s, int m, const uint8_t *const b[PANEL_TILES], int total,
                    const void *a, float *c, const uint8_t *next)
 {
-    const int n_groups = (m + MAX_ROWS - 1) / MAX_ROWS;
+    const int n_groups = (m + MICRO_ROWS - 1) / MICRO_ROWS;
     const int block = m <= FEW_ROWS ? SHORT_LINES : BLOCK_LINES;
     for (int line = 0; line < total; line += block) {
         const int n = total - line < block ? total - line : block;

@@ -140,6 +140,8 @@ void avx512bf16_chains_few(float *c, size_t ldc, const void *a, size_t lda, cons
                            int m, int tile, int tile_end);
 void avx512bf16_attn_part(const struct attn_part *p);
 
+#define MICRO_ROWS 6 /* rows of the micro kernels at most */
+
 /* DO(row, its four accumulators, its inputs) for rows 0 .. n_rows-1 of at most six: the names of
  * the micro kernels, whose accumulators must be variables and no array (gcc keeps arrays in
  * memory). */
@@ -159,6 +161,29 @@ void avx512bf16_attn_part(const struct attn_part *p);
     }                                                                                              \
     if (n_rows > 5) {                                                                              \
         DO(5, c50, c51, c52, c53, a5)                                                              \
+    }
+
+/* CALL(n, …) with n_rows as a constant, because the accumulators must be known to the compiler. */
+#define ROW_COUNTS(n_rows, CALL, ...)                                                              \
+    switch (n_rows) {                                                                              \
+    case 1:                                                                                        \
+        CALL(1, __VA_ARGS__);                                                                      \
+        break;                                                                                     \
+    case 2:                                                                                        \
+        CALL(2, __VA_ARGS__);                                                                      \
+        break;                                                                                     \
+    case 3:                                                                                        \
+        CALL(3, __VA_ARGS__);                                                                      \
+        break;                                                                                     \
+    case 4:                                                                                        \
+        CALL(4, __VA_ARGS__);                                                                      \
+        break;                                                                                     \
+    case 5:                                                                                        \
+        CALL(5, __VA_ARGS__);                                                                      \
+        break;                                                                                     \
+    default:                                                                                       \
+        CALL(6, __VA_ARGS__);                                                                      \
+        break;                                                                                     \
     }
 
 #endif

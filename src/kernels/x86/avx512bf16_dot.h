@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the products with VPDPBUSD share: avx512bf16_sums.c and avx512bf16_coded.c. */
+#ifndef TERN_KERNELS_X86_AVX512BF16_DOT_H
+#define TERN_KERNELS_X86_AVX512BF16_DOT_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+/* VPDPBUSD in place, written as assembly because gcc copies the accumulators of the intrinsic. */
+static inline __attribute__((always_inline)) __m512i dot(__m512i sum, __m512i w, __m512i a)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(a));
+    return sum;
+}
+
+static inline __m512i quad(const uint8_t *a)
+{
+    int32_t v;
+    memcpy(&v, a, sizeof v);
+    return _mm512_set1_epi32(v);
+}
+
+static inline int32_t int_at(const uint8_t *p)
+{
+    int32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline float float_at(const uint8_t *p)
+{
+    float v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* A register of its own: equal values in one would be copied inside the loop. */
+static inline __attribute__((always_inline)) __m512i apart(int32_t v)
+{
+    __m512i x;
+    __asm__ volatile("vpbroadcastd %1, %0" : "=v"(x) : "r"(v));
+    return x;
+}
+
+#endif
