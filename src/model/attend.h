@@ -4,10 +4,10 @@
  *
  * An item is a query tile (rows of one sequence x the query heads that share a KV head, at most
  * ATTN_MAX_Q vectors) over a range of partitions. Most items cover all partitions, merge each as it
- * is done and write their output themselves; items that are large against the step's total are split over partitions, leave
- * partial results in a shared buffer, and are merged in ascending order after a barrier. Which way
- * an item goes never changes its bits: partitions are cut at absolute positions and merged by one
- * formula. */
+ * is done and write their output themselves; items that are large against the step's total are split
+ * over partitions, leave partial results in a shared buffer, and are merged in ascending order after
+ * a barrier. Which way an item goes never changes its bits: partitions are cut at absolute positions
+ * and merged by one formula. */
 #ifndef TERN_MODEL_ATTEND_H
 #define TERN_MODEL_ATTEND_H
 

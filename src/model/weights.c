@@ -514,15 +514,10 @@ static struct hash128 add_format(struct hash128 seed, const struct weight *w)
 static struct hash128 hash_formats(const struct weights *w)
 {
     struct hash128 h = {0, 0};
-    for (int i = 0; i < w->n_layers; i++) {
-        const struct weights_layer *l = &w->layers[i];
-        const struct weight *const all[] = {&l->qkv, &l->o, &l->gate_up, &l->down};
-        for (int j = 0; j < 4; j++) {
-            h = add_format(h, all[j]);
-        }
+    for (int i = 0; i < 4 * w->n_layers + 2; i++) {
+        h = add_format(h, weights_at(w, i));
     }
-    h = add_format(h, &w->embed);
-    return add_format(h, &w->head);
+    return h;
 }
 
 /* What makes bits comparable: packed weights, norms, shapes, formats, and the order of operations
@@ -574,24 +569,20 @@ static void warn_other_head(const struct checkpoint *ck, const struct log *log)
 
 static int is_quantized(const struct weights *w)
 {
-    int yes = weight_is_quantized(&w->embed) || weight_is_quantized(&w->head);
-    for (int i = 0; i < w->n_layers; i++) {
-        const struct weights_layer *l = &w->layers[i];
-        yes |= weight_is_quantized(&l->qkv) || weight_is_quantized(&l->o) ||
-               weight_is_quantized(&l->gate_up) || weight_is_quantized(&l->down);
+    for (int i = 0; i < 4 * w->n_layers + 2; i++) {
+        if (weight_is_quantized(weights_at(w, i))) {
+            return 1;
+        }
     }
-    return yes;
+    return 0;
 }
 
 enum input_format weights_input(const struct weights *w)
 {
-    for (int i = 0; i < w->n_layers; i++) {
-        const struct weights_layer *l = &w->layers[i];
-        const struct weight *const all[] = {&l->qkv, &l->o, &l->gate_up, &l->down};
-        for (int j = 0; j < 4; j++) {
-            if (all[j]->input != INPUT_ACT) {
-                return all[j]->input;
-            }
+    for (int i = 0; i < 4 * w->n_layers; i++) {
+        const struct weight *m = weights_at(w, i);
+        if (m->input != INPUT_ACT) {
+            return m->input;
         }
     }
     return w->head.input;
