@@ -344,11 +344,6 @@ void server_stop(struct server *s)
     eventfd_write(s->control_fd, 1);
 }
 
-int server_stop_requested(const struct server *s)
-{
-    return atomic_load(&s->stop_requested) > 0;
-}
-
 /* ---- loop events ---- */
 
 static void on_control(evutil_socket_t fd, short what, void *arg)

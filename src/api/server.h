@@ -170,8 +170,6 @@ int server_wait(struct server *s);
  * can't be interrupted otherwise. */
 int server_stopped_early(struct server *s);
 void server_stop(struct server *s); /* as if SIGTERM had come; a second call forces */
-int server_stop_requested(
-    const struct server *s); /* a signal or server_stop came; for commands that still load */
 void server_close(struct server *s); /* stops at once if still running; accepts NULL */
 
 #endif

@@ -8,7 +8,8 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "lib/setup.h"
+#include "base/log.h"
+#include "lib/args.h"
 #include <stdint.h>
 
 /* The settings a user may change, by the names of the API's fields. */
@@ -69,8 +70,9 @@ struct ask_remote_options {
     const char *model; /* NULL: the first the server names */
 };
 int ask_remote_open(struct ask *a, const struct ask_remote_options *o, struct err *e);
-/* `s` must have `a` and `log`; it stays the caller's, to be closed after ask_close. */
-int ask_local_open(struct ask *a, struct setup *s, struct err *e);
+/* args and what log points to stay the caller's and must outlive it. Loads the weights. */
+int ask_local_open(struct ask *a, const struct args_engine *args, const struct log *log,
+                   struct err *e);
 void ask_close(struct ask *a); /* accepts one that was never opened */
 
 #endif

@@ -160,11 +160,11 @@ static int ask_once(struct talk *t, const char *quick, struct err *e)
     return rc;
 }
 
-static int open_partner(struct talk *t, struct setup *s, const struct args_chat *own,
-                        const char *model, struct err *e)
+static int open_partner(struct talk *t, const struct args_engine *a, const struct log *log,
+                        const struct args_chat *own, const char *model, struct err *e)
 {
     if (model && !own->url && !own->uds) {
-        return ask_local_open(&t->ask, s, e);
+        return ask_local_open(&t->ask, a, log, e);
     }
     struct ask_remote_options ro = {.url = own->url   ? own->url
                                            : own->uds ? "http://localhost"
@@ -176,9 +176,10 @@ static int open_partner(struct talk *t, struct setup *s, const struct args_chat 
     return ask_remote_open(&t->ask, &ro, e);
 }
 
-static int run(struct talk *t, struct setup *s, const struct args_chat *own, const char *model,
-               struct err *e)
+static int run(struct talk *t, const struct args_engine *a, const struct log *log,
+               const struct args_chat *own, struct err *e)
 {
+    const char *model = a->model && *a->model ? a->model : NULL;
     const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
     int typed = isatty(STDIN_FILENO);
     struct line_reader *lines = NULL;
@@ -187,7 +188,7 @@ static int run(struct talk *t, struct setup *s, const struct args_chat *own, con
     t->interactive = typed && !own->quick;
     t->stats = own->stats;
     t->colour = t->terminal && !(no_colour && *no_colour) && term && strcmp(term, "dumb") != 0;
-    int rc = open_partner(t, s, own, model, e);
+    int rc = open_partner(t, a, log, own, model, e);
     if (rc < 0) {
         return rc;
     }
@@ -213,7 +214,7 @@ static int talk(const char *command, const char *usage, int chat, int argc, char
                                 args_engine_table(&a),
                                 {system_row, 1, &own}},
                      .n_tables = chat ? 3 : 2};
-    struct setup s = {.a = &a};
+    struct log log;
     struct talk t = {.chat = chat};
     struct err e = {0, ""};
     int rc = args_parse(&o, command, argc, argv);
@@ -226,13 +227,12 @@ static int talk(const char *command, const char *usage, int chat, int argc, char
         rc = EXIT_USAGE;
     }
     if (rc < 0) {
-        args_quiet_log(&o, &a, &s.log);
+        args_quiet_log(&o, &a, &log);
         signals_block();
-        rc = run(&t, &s, &own, a.model && *a.model ? a.model : NULL, &e);
+        rc = run(&t, &a, &log, &own, &e);
         rc = rc < 0 ? args_fail(command, &e) : 0;
     }
     ask_close(&t.ask);
-    setup_close(&s);
     talk_fini(&t);
     opts_fini(&o);
     return rc;

@@ -174,11 +174,6 @@ static int collect_prompts(struct generation *g, const struct args_generate *own
 
 /* ---- what the library does ---- */
 
-static int fault(struct err *e, const struct tern_error *t)
-{
-    return err_set(e, t->code, "%s", t->text);
-}
-
 /* A user's message, after a system message if there is one, as the template renders it. */
 static int encode_chat(const struct tern_tokenizer *t, const char *system,
                        struct generation_prompt *p, struct err *e)
@@ -207,7 +202,7 @@ static int encode_prompts(struct tern_engine *en, const struct args_generate *ow
             rc = encode_chat(t, own->system, p, e);
         } else if (p->text) {
             rc = tern_tokenizer_encode(t, p->text, p->text_bytes, 1, &p->ids.ids, &p->ids.n, &te);
-            rc = rc < 0 ? fault(e, &te) : 0;
+            rc = rc < 0 ? lib_fault(e, &te) : 0;
         }
         if (rc >= 0 && p->ids.n == 0) {
             rc = err_set(e, ERR_INVALID, "the prompt is empty");
@@ -229,7 +224,7 @@ static int add_stops(const struct args_sampling *a, int vocab_size, struct tern_
     struct tern_error te = TERN_ERROR_INIT;
     for (int i = 0; i < a->stop.n; i++) {
         if (tern_params_add_stop(p, a->stop.v[i], TERN_ALL, &te) < 0) {
-            fault(e, &te);
+            lib_fault(e, &te);
             return err_prefix(e, "--stop");
         }
     }
@@ -241,7 +236,7 @@ static int add_stops(const struct args_sampling *a, int vocab_size, struct tern_
                            a->stop_token_ids.v[i]);
         }
         if (tern_params_add_stop_id(p, (int32_t)v, &te) < 0) {
-            return fault(e, &te);
+            return lib_fault(e, &te);
         }
     }
     return 0;
@@ -287,10 +282,10 @@ static int fill_params(struct tern_engine *en, const struct opts *o, const struc
     struct tern_info info = TERN_INFO_INIT;
     rc = rc < 0 ? rc : tern_engine_info(en, &info, &te);
     if (rc < 0) {
-        return fault(e, &te);
+        return lib_fault(e, &te);
     }
     rc = add_stops(a, info.vocab_size, p, e);
-    return rc >= 0 && tern_params_check(p, en, &te) < 0 ? fault(e, &te) : rc;
+    return rc >= 0 && tern_params_check(p, en, &te) < 0 ? lib_fault(e, &te) : rc;
 }
 
 /* ---- the run ---- */
@@ -312,7 +307,7 @@ static int submit(struct tern_engine *en, struct generation *g, struct generatio
         tern_request_set_user(p->request, p);
         rc = tern_request_start(p->request, params, g->queue, &te);
     }
-    return rc < 0 ? fault(e, &te) : 0;
+    return rc < 0 ? lib_fault(e, &te) : 0;
 }
 
 static int take_chunk(struct generation *g, const struct tern_chunk *c, int streaming,
@@ -340,7 +335,7 @@ static int collect(struct generation *g, int streaming, struct err *e)
         if (rc == TERN_END) {
             return 0;
         }
-        rc = rc < 0 ? fault(e, &te) : rc == TERN_CHUNK ? take_chunk(g, &c, streaming, e) : 0;
+        rc = rc < 0 ? lib_fault(e, &te) : rc == TERN_CHUNK ? take_chunk(g, &c, streaming, e) : 0;
         if (rc >= 0 && signals_pending()) {
             rc = err_set(e, ERR_CANCELED, "interrupted");
         }
@@ -393,7 +388,7 @@ static int answer(struct tern_engine *en, const struct opts *o, const struct arg
     struct tern_error te = TERN_ERROR_INIT;
     if (tern_engine_info(en, &info, &te) < 0 || tern_engine_load(en, &te) < 0 ||
         tern_queue_new(&g->queue, &te) < 0) {
-        return fault(e, &te);
+        return lib_fault(e, &te);
     }
     int streaming = !own->json && g->n == 1 && a->n == 1;
     int explicit_max = opts_source(o, "max-tokens") ? (int)a->max_tokens : 0;
@@ -430,12 +425,12 @@ static int run(struct tern_engine **en, const struct opts *o, const struct args_
     int n_outputs = (n_prompts ? n_prompts : 1) * (int)a->n;
     int rc = lib_engine_open(en, engine_args, log, n_outputs, e);
     if (rc >= 0 && tern_engine_info(*en, &info, &te) < 0) {
-        rc = fault(e, &te);
+        rc = lib_fault(e, &te);
     }
     rc = rc < 0 ? rc : collect_prompts(g, own, info.vocab_size, e);
     rc = rc < 0 ? rc : encode_prompts(*en, own, g, info.max_model_len, e);
     if (rc >= 0 && tern_params_new(&params, *en, &te) < 0) {
-        rc = fault(e, &te);
+        rc = lib_fault(e, &te);
     }
     rc = rc < 0 ? rc : fill_params(*en, o, a, engine_args->seed, params, e);
     rc = rc < 0 ? rc : answer(*en, o, own, a, params, g, e);

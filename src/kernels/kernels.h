@@ -213,7 +213,7 @@ void weight_pack_tile(const struct weight *w, int tile, const uint8_t *codes, si
                       const float *scales, size_t ld_scales, const uint8_t *zeros, size_t ld_zeros,
                       int rows);
 /* The rest of a tile of a format with super: all [rows][…] without gaps; what a format doesn't have
- * is NULL. The inverse follows. */
+ * is NULL. */
 struct weight_levels {
     int8_t *sub, *sub_offset; /* [rows][G] */
     float *offset;            /* [rows][weight_supers] */
@@ -221,8 +221,6 @@ struct weight_levels {
 };
 void weight_pack_levels(const struct weight *w, int tile, const struct weight_levels *from,
                         int rows);
-void weight_unpack_levels(const struct weight *w, int tile, const struct weight_levels *to,
-                          int rows);
 /* The inverse of weight_pack_tile: what rows 0 .. rows of a tile hold. zeros may be NULL. */
 void weight_unpack_tile(const struct weight *w, int tile, uint8_t *codes, size_t ld_codes,
                         float *scales, size_t ld_scales, uint8_t *zeros, size_t ld_zeros, int rows);

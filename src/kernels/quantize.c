@@ -247,28 +247,6 @@ void weight_pack_levels(const struct weight *w, int tile, const struct weight_le
     }
 }
 
-void weight_unpack_levels(const struct weight *w, int tile, const struct weight_levels *to,
-                          int rows)
-{
-    const struct tile p = tile_at(w, tile);
-    const int groups = weight_groups(w), supers = weight_supers(w);
-    for (int r = 0; r < rows; r++) {
-        for (int g = 0; g < groups; g++) {
-            to->sub[r * groups + g] = (int8_t)(p.sub[g * TILE_N + r] - 128);
-            if (w->has_offset) {
-                to->sub_offset[r * groups + g] = (int8_t)(p.sub_offset[g * TILE_N + r] - 128);
-            }
-        }
-        for (int s = 0; s < supers && w->has_offset; s++) {
-            to->offset[r * supers + s] = float_at(w, p.offset, r, s);
-        }
-        if (w->format == WEIGHT_C2) {
-            memcpy(to->grid + 2 * r, p.grid + 4 * r, 4);
-            memcpy(to->grid + 2 * r + 1, p.grid + 4 * (TILE_N + r), 4);
-        }
-    }
-}
-
 /* ---- quantizing ---- */
 
 struct source {

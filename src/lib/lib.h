@@ -20,6 +20,7 @@
 /* Tells the caller; returns the code. */
 int lib_fail(struct tern_error *out, const struct err *e);
 int lib_no_memory(struct tern_error *out);
+int lib_fault(struct err *e, const struct tern_error *from); /* the other way; returns the code */
 /* Copies as much of a struct as the caller's `size` has room for; the size stays. */
 void lib_fill(void *out, const void *from, size_t from_bytes);
 size_t lib_length(const char *text, size_t n_bytes); /* resolves TERN_ALL */

@@ -70,6 +70,11 @@ int lib_no_memory(struct tern_error *out)
     return lib_fail(out, &e);
 }
 
+int lib_fault(struct err *e, const struct tern_error *from)
+{
+    return err_set(e, from->code, "%s", from->text);
+}
+
 size_t lib_length(const char *text, size_t n_bytes)
 {
     return n_bytes == TERN_ALL ? strlen(text) : n_bytes;

@@ -376,11 +376,6 @@ int http_server_port(const struct http_server *s)
     return s->port;
 }
 
-int http_server_n_connections(const struct http_server *s)
-{
-    return s->n_conns;
-}
-
 int http_server_is_busy(const struct http_server *s)
 {
     for (const struct conn *c = s->conns; c; c = c->next) {

@@ -64,7 +64,6 @@ int http_server_port(const struct http_server *s); /* 0 with a unix socket */
 /* Loads certificate and key again, for connections to come; logs what came of it. Without TLS
  * nothing happens. */
 void http_server_reload_tls(struct http_server *s);
-int http_server_n_connections(const struct http_server *s);
 int http_server_is_busy(
     const struct http_server *s); /* a response is due, or bytes of one wait to be sent */
 /* Serves a connected unix socket as if it had been accepted; takes fd. On the loop's thread. */

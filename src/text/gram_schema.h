@@ -83,9 +83,6 @@ void gram_schema_add_under(struct schema *c, struct view *v, const struct json *
                            int made);
 /* A view that is nothing but a $ref becomes the target's. */
 void gram_schema_inline(struct schema *c, struct view *v);
-/* The keyword's value where only one schema of the view has it (or all equal); refuses otherwise.
- * NULL: absent. */
-const struct json *gram_schema_one(struct schema *c, const struct view *v, const char *keyword);
 /* A non-negative count: the largest (want_max) or smallest over the view; `absent` if there is
  * none. */
 int gram_schema_count(struct schema *c, const struct view *v, const char *keyword, int want_max,

@@ -269,20 +269,6 @@ void gram_schema_check_keywords(struct schema *c, const struct json *schema)
     }
 }
 
-const struct json *gram_schema_one(struct schema *c, const struct view *v, const char *keyword)
-{
-    const struct json *found = NULL;
-    for (int i = 0; i < v->n; i++) {
-        const struct json *value = json_get(v->schema[i], keyword);
-        if (value != NULL && found != NULL && !gram_schema_equal(value, found, 0)) {
-            gram_schema_refuse(c, keyword,
-                               "in several schemas that apply to the same value is not supported");
-        }
-        found = value != NULL ? value : found;
-    }
-    return found;
-}
-
 int gram_schema_count(struct schema *c, const struct view *v, const char *keyword, int want_max,
                       int absent)
 {
