@@ -112,6 +112,7 @@
  *   I8:   sa = max(amax / 127, 1e-12f);  code = round to nearest even of x / sa  (|code| <= 127)
  *   fp8:  sa = max(amax / MAX, 1e-12f) for one group per row, max(amax, 1e-4f) / MAX otherwise,
  *         MAX 448 or 57344;  f = x / sa rounded to nearest even to fp8, at most +-MAX
+ *   With a fixed scale s (weight.input_scale) sa = s, and codes of I8 are at least -128, at most 127.
  *   If x has a NaN or an infinity there: sa = NaN, codes and f = 0.
  * Divisions are IEEE; sa of a group stays the one division, no reciprocal.
  */
@@ -178,6 +179,7 @@ struct weight {
     int has_zero;                /* WEIGHT_I4, WEIGHT_I8 */
     int super;                   /* columns that share a super-scale, 0: scales of one level */
     int has_offset;              /* with super */
+    float input_scale;           /* of I8, E4M3, E5M2 rows, from the file; 0: one a row and group */
     const int32_t *const *order; /* NULL, or per tile the [k] activation columns */
 };
 
@@ -313,9 +315,10 @@ struct act_kernels {
                    int m, int n);
     /* x = round(x + c) */
     void (*add)(void *x, size_t ldx, const float *c, size_t ldc, int m, int n);
-    /* Rows of k activations to rows of input format f (not INPUT_ACT); ldo in bytes. */
+    /* Rows of k activations to rows of input format f (not INPUT_ACT); ldo in bytes. fixed: the
+     * scale of all groups, a normal number; 0: found for each. */
     void (*quantize)(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                     enum input_format f, int group);
+                     enum input_format f, int group, float fixed);
 
     /* ---- fused: the compiled plan; same bits as the unfused sequence ---- */
     /* x[:, tile0*16 ..] = round(x + a W^T); x points at column 0. Only the n logical columns are

@@ -5,6 +5,7 @@
  * shape that packed words stand for, and zero points that are all the same middle. */
 #include "model/checkpoint_find.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,6 +290,40 @@ static struct quant_matrix *new_matrix(struct finder *f, struct checkpoint_view 
     return m;
 }
 
+/* One scale for all activations of the layer, of which all must be of use: more than 0, and no
+ * subnormal number, which the kernels take for 0. Symmetric ones may have a zero point that is 0. */
+static void find_input_scale(struct finder *f, struct quant_matrix *m, const char *layer)
+{
+    const struct tensor *t = require(f, layer, "input_scale"),
+                        *zero = allow(f, layer, "input_zero_point");
+    for (uint64_t i = 0; zero != NULL && i < zero->n_bytes; i++) {
+        if (((const uint8_t *)zero->data)[i] != 0) {
+            find_failed(f, ERR_UNSUPPORTED, zero,
+                        "unsupported zero point of activations: expected 0 (symmetric)");
+            return;
+        }
+    }
+    if (t == NULL) {
+        return;
+    }
+    if (!tensor_is_float(t)) {
+        find_failed(f, ERR_UNSUPPORTED, t,
+                    "unsupported dtype %s of scales; supported: BF16, F16, F32",
+                    tensor_type_name(t->type));
+        return;
+    }
+    if (t->n_dims != 0) {
+        find_check_shape(f, t, 1, 0);
+    }
+    if (f->failed == 0) {
+        m->input_scale = tensor_float(t, 0);
+        if (!isnormal(m->input_scale) || m->input_scale < 0) {
+            find_failed(f, ERR_FORMAT, t, "is %g, expected a scale of activations, above 0",
+                        (double)m->input_scale);
+        }
+    }
+}
+
 void find_quantized(struct finder *f, struct checkpoint_view *v, const char *layer, int rows,
                     int cols, const struct quant_scheme *s)
 {
@@ -314,6 +349,9 @@ void find_quantized(struct finder *f, struct checkpoint_view *v, const char *lay
         break;
     default:
         find_bytes(f, m, layer, s);
+    }
+    if (s->fixed) {
+        find_input_scale(f, m, layer);
     }
     if (f->failed == 0 && m->zeros != NULL && zeros_are_middle(m)) {
         m->zeros = NULL;

@@ -8,6 +8,7 @@
 #include "model/internal.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +84,8 @@ static struct pack_record record_of(const struct weights *w, int index, const st
                                 .has_offset = m->has_offset,
                                 .scale_type = (int32_t)m->scale_type,
                                 .asked = (int32_t)w->asked[index],
-                                .ordered = m->order != NULL};
+                                .ordered = m->order != NULL,
+                                .input_scale = m->input_scale};
 }
 
 static void fill_head(const struct model *m, uint8_t *head, const struct places *at)
@@ -300,11 +302,13 @@ static int weight_of(const struct pack *p, const struct pack_record *r, int n, i
                          .super = r->super,
                          .has_zero = r->has_zero,
                          .has_offset = r->has_offset,
-                         .scale_type = (enum dtype)r->scale_type};
+                         .scale_type = (enum dtype)r->scale_type,
+                         .input_scale = r->input_scale};
     if (r->format < 0 || r->format >= WEIGHT_FORMAT_COUNT || r->n != n || r->k != k ||
         r->scale_type < 0 || r->scale_type > DTYPE_F32 || r->has_zero < 0 || r->has_zero > 1 ||
         r->has_offset < 0 || r->has_offset > 1 || r->super < 0 || r->asked < QUANT_ACT_16 ||
-        r->asked > QUANT_ACT_E5M2 || r->group < 0) {
+        r->asked > QUANT_ACT_E5M2 || r->group < 0 ||
+        (r->input_scale != 0 && !(isnormal(r->input_scale) && r->input_scale > 0))) {
         return damaged(p, e, "a matrix has numbers that can't be");
     }
     if (w->format == WEIGHT_F32 && o->act != ACT_F32) {

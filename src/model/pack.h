@@ -21,7 +21,7 @@
 #include "model/weights.h"
 
 #define PACK_FILE       "model.tern"
-#define PACK_VERSION    1 /* of this file and of the tiles in kernels.h */
+#define PACK_VERSION    2 /* of this file and of the tiles in kernels.h */
 #define PACK_RECORDS_AT 512
 
 struct pack_header {
@@ -37,6 +37,7 @@ struct pack_header {
 struct pack_record {
     int32_t format, n, k, group, super, has_zero, has_offset, scale_type,
         asked /* enum quant_act */, ordered;
+    float input_scale;
 };
 
 struct pack;

@@ -41,6 +41,7 @@ struct quant_matrix {
     int zero_offset;      /* added to stored zero points */
     const int32_t *order; /* [cols] column that is read for place j (by groups); NULL: j itself */
     enum quant_act act;
+    float input_scale; /* of the activations, from the file; 0: found for each row */
 };
 
 /* What a packed matrix must be to hold the matrix exactly: format, group, has_zero, scale_type,

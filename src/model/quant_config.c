@@ -314,7 +314,7 @@ static int read_fp8(const struct reader *r, const struct json *o)
     int rc = check_keys(r, o, known);
     rc = rc < 0 ? rc
                 : expect_word(r, o, "fmt", WORDS("e4m3", "float8_e4m3fn", "e5m2", "float8_e5m2"));
-    rc = rc < 0 ? rc : expect_word(r, o, "activation_scheme", WORDS("dynamic"));
+    rc = rc < 0 ? rc : expect_word(r, o, "activation_scheme", WORDS("dynamic", "static"));
     rc = rc < 0 ? rc : expect_bool(r, o, "is_checkpoint_fp8_serialized", 1);
     rc = rc < 0 ? rc : expect_nothing(r, o, "dequantize");
     if (rc < 0) {
@@ -332,7 +332,13 @@ static int read_fp8(const struct reader *r, const struct json *o)
     } else {
         return refuse(r, "weight_block_size", "[128, 128] or null", block);
     }
-    const char *fmt = string_of(json_get(o, "fmt"));
+    const char *fmt = string_of(json_get(o, "fmt")),
+               *acts = string_of(json_get(o, "activation_scheme"));
+    s->fixed = acts != NULL && strcasecmp(acts, "static") == 0;
+    if (s->fixed && s->layout == QUANT_FP8_BLOCK) {
+        return refuse(r, "activation_scheme", "\"dynamic\" with weight_block_size",
+                      json_get(o, "activation_scheme"));
+    }
     s->act = fmt != NULL && strcasestr(fmt, "e5m2") != NULL ? QUANT_ACT_E5M2 : QUANT_ACT_FP8;
     const char *field =
         json_type(json_get(o, "ignored_layers")) != JSON_NULL ? "ignored_layers" : NULL;
@@ -358,10 +364,16 @@ static int read_ct_acts(const struct reader *r, const struct json *group, int we
     int rc = expect_int(&inner, a, "num_bits", NULL, 8);
     rc = rc < 0 ? rc : expect_word(&inner, a, "type", WORDS(weights_float ? "float" : "int"));
     rc = rc < 0 ? rc : expect_bool(&inner, a, "symmetric", 1);
-    rc = rc < 0 ? rc : expect_word(&inner, a, "strategy", WORDS("token"));
-    if (rc == 0 &&
-        !(json_type(json_get(a, "dynamic")) == JSON_BOOL && json_bool(json_get(a, "dynamic")))) {
-        rc = refuse(&inner, "dynamic", "true (scales per token)", json_get(a, "dynamic"));
+    const struct json *dynamic = json_get(a, "dynamic");
+    if (rc == 0 && !is_nothing(dynamic) && json_type(dynamic) != JSON_BOOL) {
+        rc = refuse(&inner, "dynamic", "true (scales per token) or false (one in the file)",
+                    dynamic);
+    }
+    s->fixed = is_nothing(dynamic);
+    rc = rc < 0 ? rc
+                : expect_word(&inner, a, "strategy", s->fixed ? WORDS("tensor") : WORDS("token"));
+    if (rc == 0 && s->fixed && s->layout == QUANT_WINT2) {
+        rc = refuse(&inner, "dynamic", "true with format wint2", dynamic);
     }
     s->act = weights_float ? QUANT_ACT_FP8 : QUANT_ACT_INT8;
     return rc;

@@ -61,6 +61,7 @@ struct quant_scheme {
     int ordered;     /* g_idx gives every input its group */
     int zero_offset; /* added to stored zero points: 1 in GPTQ v1 */
     enum quant_act act;
+    int fixed; /* their scale is in the file: input_scale */
 };
 
 #define QUANT_MAX_SCHEMES  16

@@ -90,7 +90,7 @@ static inline void *input_row(const struct forward_dims *d, const void *base, in
 static inline void quantize_rows(const struct forward *f, void *out, const void *x, size_t ldx,
                                  int n_rows, const struct weight *w)
 {
-    f->a->quantize(out, f->d.ld_input, x, ldx, n_rows, w->k, w->input, w->group);
+    f->a->quantize(out, f->d.ld_input, x, ldx, n_rows, w->k, w->input, w->group, w->input_scale);
 }
 
 /* _count adds up what _open will carve. */

@@ -129,6 +129,8 @@ static void place(struct planner *p, struct weight *w, int n, int k,
         if (m != NULL) {
             ordered |= m->order != NULL;
             asked = m->act;
+            /* what the parts share is quantized once: the widest range holds all */
+            w->input_scale = m->input_scale > w->input_scale ? m->input_scale : w->input_scale;
         }
     }
     if (p->failed != 0) {
@@ -505,6 +507,9 @@ static struct hash128 add_format(struct hash128 seed, const struct weight *w)
                             (uint64_t)w->super << 1 | (uint64_t)w->has_offset,
                             w->order != NULL};
     struct hash128 h = hash128(all, sizeof all, 0);
+    if (w->input != INPUT_ACT && w->input_scale > 0) {
+        h = hash128(&w->input_scale, sizeof w->input_scale, h.lo);
+    }
     for (int t = 0; w->order != NULL && t < round_tiles(w->n) / TILE_N; t++) {
         h = hash128(w->order[t], (size_t)w->k * sizeof **w->order, h.lo);
     }
@@ -666,8 +671,9 @@ void weight_describe(const struct weight *w, enum act_type act, struct buf *out)
                    w->has_zero ? ", zero points" : "", w->has_offset ? ", minima" : "",
                    w->order != NULL ? ", act-order" : "");
     }
-    buf_printf(out, " x %s",
+    buf_printf(out, " x %s%s",
                w->input != INPUT_ACT ? inputs[w->input]
                : act == ACT_BF16     ? "bf16"
-                                     : "fp32");
+                                     : "fp32",
+               w->input != INPUT_ACT && w->input_scale > 0 ? " (scales of the file)" : "");
 }

@@ -124,6 +124,7 @@ struct kind {
     enum input_format input;
     enum dtype scale_type;
     int group, has_zero, has_order, super, has_offset;
+    float input_scale;
 };
 
 static void fill_dense(struct checker *c, const struct weight *w, enum mode mode)
@@ -246,6 +247,7 @@ static struct weight weight_of(struct checker *c, const struct kind *q, int n, i
         w.has_zero = q->has_zero;
         w.super = q->super;
         w.has_offset = q->has_offset;
+        w.input_scale = q->input_scale;
         w.order = q->has_order ? orders(c, k, (n + 15) / 16) : NULL;
     }
     w.data = guard(weight_bytes(&w), 64);
@@ -269,7 +271,7 @@ static void *input_of(struct checker *c, const struct weight *w, int m, enum act
     size_t ldx = *lda, row = input_row_bytes(w->input, w->k, w->group);
     *lda = row + (size_t)below(c, 2) * 64;
     void *a = guard((size_t)(m - 1) * *lda + row, 64);
-    c->ref->act[t].quantize(a, *lda, x, ldx, m, w->k, w->input, w->group);
+    c->ref->act[t].quantize(a, *lda, x, ldx, m, w->k, w->input, w->group, w->input_scale);
     return a;
 }
 
@@ -924,6 +926,7 @@ static void check_levels(struct checker *c, enum act_type t)
             q.t = t;
             q.input = (enum input_format)input;
             q.scale_type = (enum dtype)below(c, 3);
+            q.input_scale = input != INPUT_ACT && below(c, 3) == 0 ? 0x1p-6f : 0;
             check_matrices(c, &q);
         }
     }
@@ -932,6 +935,7 @@ static void check_levels(struct checker *c, enum act_type t)
 static void check_quantize(struct checker *c, enum act_type t, int m, int k, enum mode mode)
 {
     static const int groups[] = {16, 32, 64, 128, 1 << 20};
+    static const float fixed_scales[] = {0, 0, 0x1p-7f, 0.37f}; /* the first saturates */
     char what[200];
     size_t ldx = (size_t)k + (size_t)below(c, 5);
     void *x = activations(c, m, ldx, k, t, mode, act_size(t));
@@ -941,14 +945,17 @@ static void check_quantize(struct checker *c, enum act_type t, int m, int k, enu
             size_t n = (size_t)(m - 1) * ldo + row;
             uint8_t *want = guard(n, 64);
             memset(want, 0x5a, n);
-            snprintf(what, sizeof what, "quantize act %d to %d group %d M %d K %d values %d",
-                     (int)t, f, groups[g], m, k, (int)mode);
-            c->ref->act[t].quantize(want, ldo, x, ldx, m, k, (enum input_format)f, groups[g]);
+            const float fixed = fixed_scales[below(c, 4)];
+            snprintf(what, sizeof what,
+                     "quantize act %d to %d group %d scale %g M %d K %d values %d", (int)t, f,
+                     groups[g], (double)fixed, m, k, (int)mode);
+            c->ref->act[t].quantize(want, ldo, x, ldx, m, k, (enum input_format)f, groups[g],
+                                    fixed);
             for (int i = 0; i < c->n_levels; i++) {
                 uint8_t *got = guard(n, 64);
                 memset(got, 0x5a, n);
                 c->level[i]->act[t].quantize(got, ldo, x, ldx, m, k, (enum input_format)f,
-                                             groups[g]);
+                                             groups[g], fixed);
                 equal_bytes(c, c->level[i], what, got, want, n);
                 c->n_cases++;
             }

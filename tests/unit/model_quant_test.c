@@ -178,16 +178,20 @@ static void what_is_not_understood_is_refused_by_key_and_value(void **state)
         "group_0.weights.num_bits", "2");
     refused(CT("float-quantized", W8, "null"), "group_0.weights.type", "int");
     refused(CT("int-quantized", W8 ",\"group_size\":64", "null"), "group_size", "64");
-    refused(CT("int-quantized", W8, "{\"num_bits\":8,\"type\":\"int\",\"dynamic\":false}"),
-            "group_0.input_activations.dynamic", "false");
+    refused(CT("int-quantized", W8,
+               "{\"num_bits\":8,\"type\":\"int\",\"strategy\":\"token\",\"dynamic\":false}"),
+            "group_0.input_activations.strategy", "token");
+    refused(CT("int-quantized", W8, "{\"num_bits\":8,\"type\":\"int\",\"dynamic\":\"local\"}"),
+            "group_0.input_activations.dynamic", "local");
     refused(CT("int-quantized", W8, "{\"num_bits\":4,\"type\":\"int\",\"dynamic\":true}"),
             "input_activations.num_bits", "4");
     refused("{\"quant_method\":\"compressed-tensors\",\"format\":\"int-quantized\"}",
             "config_groups", "null");
     refused("{\"quant_method\":\"fp8\",\"weight_block_size\":[64,128]}", "weight_block_size",
             "[64,128]");
-    refused("{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\"}", "activation_scheme",
-            "static");
+    refused("{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\","
+            "\"weight_block_size\":[128,128]}",
+            "activation_scheme", "static");
     refused("{\"quant_method\":\"fp8\",\"fmt\":\"e3m4\"}", "fmt", "e3m4");
     refused("{\"quantization\":\"wint2\"}", "quantization", "wint2");
     refused("{\"quantization\":\"wint8\",\"is_quantized\":true}", "is_quantized", "true");

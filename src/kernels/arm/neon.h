@@ -48,9 +48,9 @@ void neon_gemm_swiglu_f32(void *out, size_t ldo, const void *a, size_t lda,
 void neon_gemm_qkv_f32(const void *a, size_t lda, const struct weight *w, const struct qkv_rows *r,
                        int m, int head0, int head1);
 void neon_quantize_bf16(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                        enum input_format f, int group);
+                        enum input_format f, int group, float fixed);
 void neon_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                       enum input_format f, int group);
+                       enum input_format f, int group, float fixed);
 int neon_argmax(const float *x, int n);
 void neon_logsumexp(const float *x, int n, float *max, double *sum);
 void neon_pack(void *dst, enum weight_format format, int n, int k, const void *src,

@@ -51,13 +51,13 @@ void neon_add_f32(void *x, size_t ldx, const float *c, size_t ldc, int m, int n)
 }
 
 void neon_quantize_bf16(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                        enum input_format f, int group)
+                        enum input_format f, int group, float fixed)
 {
-    lanes_quantize(out, ldo, x, ldx, m, k, f, group, ACT_BF16);
+    lanes_quantize(out, ldo, x, ldx, m, k, f, group, fixed, ACT_BF16);
 }
 
 void neon_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                       enum input_format f, int group)
+                       enum input_format f, int group, float fixed)
 {
-    lanes_quantize(out, ldo, x, ldx, m, k, f, group, ACT_F32);
+    lanes_quantize(out, ldo, x, ldx, m, k, f, group, fixed, ACT_F32);
 }

@@ -19,7 +19,7 @@ LANES_INLINE float lanes_group_scale(float high, enum input_format f, int is_par
 /* Columns from .. to of one row. */
 LANES_INLINE void lanes_quantize_group(uint8_t *codes, float *scale, int32_t *sum, const void *x,
                                        size_t at, int from, int to, int is_part,
-                                       enum input_format f, enum act_type t)
+                                       enum input_format f, float fixed, enum act_type t)
 {
     n16 high = n16_set1(0), added = n16_set1(0);
     for (int j = from; j < to; j += 16) {
@@ -36,12 +36,15 @@ LANES_INLINE void lanes_quantize_group(uint8_t *codes, float *scale, int32_t *su
         *sum = 0;
         return;
     }
-    *scale = lanes_group_scale(size, f, is_part);
+    *scale = fixed > 0 ? fixed : lanes_group_scale(size, f, is_part);
     const v16 s = v16_set1(*scale);
     for (int j = from; j < to; j += 16) {
         const int count = lanes_count(j, to);
-        const v16 v = v16_div(lanes_load(x, at + (size_t)j, count, t), s);
+        v16 v = v16_div(lanes_load(x, at + (size_t)j, count, t), s);
         if (f == INPUT_I8) {
+            if (fixed > 0) {
+                v = v16_clamp(v, -128.0f, 127.0f);
+            }
             const n16 code = v16_round(v);
             added = n16_add(added, code);
             n16_store_codes(codes + j,
@@ -54,7 +57,7 @@ LANES_INLINE void lanes_quantize_group(uint8_t *codes, float *scale, int32_t *su
 }
 
 LANES_INLINE void lanes_quantize_as(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                                    enum input_format f, int group, enum act_type t)
+                                    enum input_format f, int group, float fixed, enum act_type t)
 {
     const int is_part = group < k;
     const size_t groups = is_part ? ((size_t)k + (size_t)group - 1) / (size_t)group : 1;
@@ -68,7 +71,7 @@ LANES_INLINE void lanes_quantize_as(void *out, size_t ldo, const void *x, size_t
             float scale;
             int32_t sum;
             lanes_quantize_group(row, &scale, &sum, x, (size_t)i * ldx, is_part ? from : 0, to,
-                                 is_part, f, t);
+                                 is_part, f, fixed, t);
             memcpy(row + scales_at + 4 * g, &scale, 4);
             if (f == INPUT_I8) {
                 memcpy(row + sums_at + 4 * g, &sum, 4);
@@ -78,14 +81,14 @@ LANES_INLINE void lanes_quantize_as(void *out, size_t ldo, const void *x, size_t
 }
 
 LANES_INLINE void lanes_quantize(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                                 enum input_format f, int group, enum act_type t)
+                                 enum input_format f, int group, float fixed, enum act_type t)
 {
     if (f == INPUT_I8) {
-        lanes_quantize_as(out, ldo, x, ldx, m, k, INPUT_I8, group, t);
+        lanes_quantize_as(out, ldo, x, ldx, m, k, INPUT_I8, group, fixed, t);
     } else if (f == INPUT_E4M3) {
-        lanes_quantize_as(out, ldo, x, ldx, m, k, INPUT_E4M3, group, t);
+        lanes_quantize_as(out, ldo, x, ldx, m, k, INPUT_E4M3, group, fixed, t);
     } else {
-        lanes_quantize_as(out, ldo, x, ldx, m, k, INPUT_E5M2, group, t);
+        lanes_quantize_as(out, ldo, x, ldx, m, k, INPUT_E5M2, group, fixed, t);
     }
 }
 

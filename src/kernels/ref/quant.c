@@ -197,7 +197,7 @@ float ref_round_f8(float x, enum input_format f)
 }
 
 static void quantize_group(uint8_t *out, const void *x, size_t at, enum act_type t, int k, int from,
-                           int to, enum input_format f, int group)
+                           int to, enum input_format f, int group, float fixed)
 {
     const float limit = f == INPUT_I8 ? 127.0f : f == INPUT_E4M3 ? 448.0f : 57344.0f;
     uint32_t amax = 0;
@@ -207,7 +207,9 @@ static void quantize_group(uint8_t *out, const void *x, size_t at, enum act_type
     }
     const int finite = amax < 0x7f800000u;
     float high = ref_from_bits(amax), scale;
-    if (f != INPUT_I8 && group < k) {
+    if (fixed > 0) {
+        scale = fixed;
+    } else if (f != INPUT_I8 && group < k) {
         scale = ref_div(high > 1e-4f ? high : 1e-4f, limit);
     } else {
         scale = ref_div(high, limit);
@@ -218,7 +220,8 @@ static void quantize_group(uint8_t *out, const void *x, size_t at, enum act_type
     for (int i = from; i < to; i++) {
         const float v = finite ? ref_div(ref_load(x, at + (size_t)i, t), scale) : 0.0f;
         if (f == INPUT_I8) {
-            const int8_t code = (int8_t)rintf(v);
+            const float r = rintf(v);
+            const int8_t code = (int8_t)(r < -128 ? -128 : r > 127 ? 127 : r);
             out[i / 8 * 8 + place_of(i)] = (uint8_t)code;
             sum += code;
         } else {
@@ -235,14 +238,14 @@ static void quantize_group(uint8_t *out, const void *x, size_t at, enum act_type
 }
 
 static void quantize(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                     enum input_format f, int group, enum act_type t)
+                     enum input_format f, int group, float fixed, enum act_type t)
 {
     for (int i = 0; i < m; i++) {
         uint8_t *row = (uint8_t *)out + (size_t)i * ldo;
         memset(row, 0, input_row_bytes(f, k, group));
         for (int from = 0; from < k; from += group) {
             const int to = k - from < group ? k : from + group;
-            quantize_group(row, x, (size_t)i * ldx, t, k, from, to, f, group);
+            quantize_group(row, x, (size_t)i * ldx, t, k, from, to, f, group, fixed);
             if (to == k) {
                 break;
             }
@@ -251,13 +254,13 @@ static void quantize(void *out, size_t ldo, const void *x, size_t ldx, int m, in
 }
 
 void ref_quantize_bf16(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                       enum input_format f, int group)
+                       enum input_format f, int group, float fixed)
 {
-    quantize(out, ldo, x, ldx, m, k, f, group, ACT_BF16);
+    quantize(out, ldo, x, ldx, m, k, f, group, fixed, ACT_BF16);
 }
 
 void ref_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                      enum input_format f, int group)
+                      enum input_format f, int group, float fixed)
 {
-    quantize(out, ldo, x, ldx, m, k, f, group, ACT_F32);
+    quantize(out, ldo, x, ldx, m, k, f, group, fixed, ACT_F32);
 }

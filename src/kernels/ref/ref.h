@@ -50,9 +50,9 @@ void ref_pack(void *dst, enum weight_format format, int n, int k, const void *sr
               enum dtype src_type, size_t stride_row, size_t stride_col, int tile0, int tile1,
               int tile_step, int tile_offset);
 void ref_quantize_bf16(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                       enum input_format f, int group);
+                       enum input_format f, int group, float fixed);
 void ref_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                      enum input_format f, int group);
+                      enum input_format f, int group, float fixed);
 /* The 16 outputs of one row and one tile of a quantized matrix; its element [row, k] as code and
  * scale, and as their product. */
 void ref_quant_tile_row(float out[16], const void *a, enum act_type t, const struct weight *w,

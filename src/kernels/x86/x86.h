@@ -48,9 +48,9 @@ void avx2_gemm_swiglu_f32(void *out, size_t ldo, const void *a, size_t lda,
 void avx2_gemm_qkv_f32(const void *a, size_t lda, const struct weight *w, const struct qkv_rows *r,
                        int m, int head0, int head1);
 void avx2_quantize_bf16(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                        enum input_format f, int group);
+                        enum input_format f, int group, float fixed);
 void avx2_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                       enum input_format f, int group);
+                       enum input_format f, int group, float fixed);
 int avx2_argmax(const float *x, int n);
 void avx2_logsumexp(const float *x, int n, float *max, double *sum);
 void avx2_pack(void *dst, enum weight_format format, int n, int k, const void *src,
@@ -99,9 +99,9 @@ void avx512_gemm_swiglu_f32(void *out, size_t ldo, const void *a, size_t lda,
 void avx512_gemm_qkv_f32(const void *a, size_t lda, const struct weight *w,
                          const struct qkv_rows *r, int m, int head0, int head1);
 void avx512_quantize_bf16(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                          enum input_format f, int group);
+                          enum input_format f, int group, float fixed);
 void avx512_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
-                         enum input_format f, int group);
+                         enum input_format f, int group, float fixed);
 int avx512_argmax(const float *x, int n);
 void avx512_logsumexp(const float *x, int n, float *max, double *sum);
 void avx512_pack(void *dst, enum weight_format format, int n, int k, const void *src,
