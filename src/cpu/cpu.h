@@ -16,10 +16,12 @@ enum cpu_level {
     CPU_AVX512,      /* F, BW, VL, DQ, and the OS saves zmm */
     CPU_AVX512_BF16, /* the above + AVX512_BF16, VNNI, VBMI */
     CPU_NEON = 16,   /* arm64 baseline */
+    CPU_NEON_DOT,    /* and FEAT_DotProd */
+    CPU_NEON_BF16,   /* and FEAT_I8MM, FEAT_BF16 */
 };
 
 enum cpu_level cpu_detect(void);                  /* the best this machine runs */
-const char *cpu_level_name(enum cpu_level level); /* "scalar" "avx2" "avx512" "avx512bf16" "neon" */
+const char *cpu_level_name(enum cpu_level level); /* as --cpu-mask has it: "scalar", "avx2", … */
 /* --cpu-mask: a level name; ERR_INVALID for an unknown name (the text lists the valid ones),
  * ERR_UNSUPPORTED
  * ("needs …") for one this machine lacks. NULL or "auto": the best. */

@@ -11,6 +11,9 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <xmmintrin.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 static const struct {
@@ -22,6 +25,8 @@ static const struct {
     {CPU_AVX512, "avx512", "AVX-512 F, BW, VL and DQ"},
     {CPU_AVX512_BF16, "avx512bf16", "AVX-512 F, BW, VL, DQ, VBMI, VNNI and BF16"},
     {CPU_NEON, "neon", "arm64"},
+    {CPU_NEON_DOT, "neondot", "arm64 with DotProd"},
+    {CPU_NEON_BF16, "neonbf16", "arm64 with DotProd, I8MM and BF16"},
 };
 #define N_LEVELS (sizeof levels / sizeof levels[0])
 
@@ -79,7 +84,12 @@ void cpu_numeric_mode_restore(uint64_t mode)
 #elif defined(__aarch64__)
 enum cpu_level cpu_detect(void)
 {
-    return CPU_NEON; /* Advanced SIMD is part of the arm64 baseline */
+    /* Advanced SIMD is part of the arm64 baseline */
+    const unsigned long more = HWCAP2_I8MM | HWCAP2_BF16;
+    if (!(getauxval(AT_HWCAP) & HWCAP_ASIMDDP)) {
+        return CPU_NEON;
+    }
+    return (getauxval(AT_HWCAP2) & more) == more ? CPU_NEON_BF16 : CPU_NEON_DOT;
 }
 
 uint64_t cpu_numeric_mode_save(void)
@@ -118,10 +128,8 @@ static int runs(enum cpu_level have, enum cpu_level want)
     if (have == CPU_NONE) {
         return 0;
     }
-    if (have == CPU_NEON || want == CPU_NEON) {
-        return want == CPU_SCALAR || want == have;
-    }
-    return want <= have;
+    const int is_same = (have >= CPU_NEON) == (want >= CPU_NEON);
+    return want == CPU_SCALAR || (is_same && want <= have);
 }
 
 int cpu_level_choose(const char *name, enum cpu_level *out, struct err *e)
@@ -146,9 +154,10 @@ int cpu_level_choose(const char *name, enum cpu_level *out, struct err *e)
         *out = levels[i].level;
         return 0;
     }
-    return err_set(
-        e, ERR_INVALID,
-        "unknown CPU level '%s': expected auto, scalar, avx2, avx512, avx512bf16 or neon", name);
+    return err_set(e, ERR_INVALID,
+                   "unknown CPU level '%s': expected auto, scalar, avx2, avx512, avx512bf16, neon, "
+                   "neondot or neonbf16",
+                   name);
 }
 
 int cpu_levels_available(enum cpu_level out[8])

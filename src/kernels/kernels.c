@@ -203,6 +203,8 @@ const struct kernels *kernels_get(enum cpu_level level)
         &kernels_avx512bf16,
 #elif defined(__aarch64__)
         &kernels_neon,
+        &kernels_neondot,
+        &kernels_neonbf16,
 #endif
     };
     enum cpu_level have[8];

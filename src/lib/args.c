@@ -258,7 +258,8 @@ static const struct opt engine_rows[] = {
      .group = G_CPU,
      .def = "auto",
      .meta = "LEVEL",
-     .help = "Force an instruction-set level: scalar, avx2, avx512, avx512bf16, neon."},
+     .help = "Force an instruction-set level: scalar, avx2, avx512, avx512bf16, neon, neondot, "
+             "neonbf16."},
     {.env = "VLLM_CPU_OMP_THREADS_BIND",
      .type = OPT_STRING,
      .offset = ENGINE(threads_bind),

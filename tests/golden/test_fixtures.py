@@ -15,7 +15,7 @@ from ternlib import generate
 DENSE = ["dense-hf", "dense-hf-sharded", "dense-hf-untied", "dense-paddle", "dense-paddle-bf16label",
          "dense-paddle-untied", "dense-head96"]
 PROMPTS = ["p1", "p7", "p16", "p17", "p33", "p130"]
-LEVELS = ["scalar", "avx2", "avx512", "avx512bf16", "neon"]
+LEVELS = ["scalar", "avx2", "avx512", "avx512bf16", "neon", "neondot", "neonbf16"]
 TOLERANCE = 5e-4
 
 

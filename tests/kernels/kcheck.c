@@ -2,9 +2,10 @@
 /* kcheck: runs every kernel of every level this machine has against the scalar reference and
  * demands equal bits.
  *
- *   kcheck [--level NAME] [--seed N] [--quick]
+ *   kcheck [--level NAME] [--seed N] [--quick | --small]
  *
- * --quick takes a sixth of the matrix shapes. Exit 1 on a difference.
+ * --quick takes a sixth of the matrix shapes; --small, of those, the ones that an emulator gets
+ * through in minutes. Exit 1 on a difference.
  *
  * Every buffer ends at a page that may not be touched, inputs include zeros, denormals, infinities
  * and huge values, memory that a kernel must not read as numbers holds NaN, and memory that it must
@@ -18,6 +19,8 @@
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 enum mode { PLAIN, EDGE, TINY }; /* of generated values */
@@ -27,7 +30,7 @@ struct checker {
     int n_levels;
     uint64_t seed;
     long n_cases, n_bad;
-    int quick, n_shapes;
+    int quick, small, n_shapes;
 };
 
 /* ---- random values ---- */
@@ -835,6 +838,32 @@ check_dpbf16(struct checker *c)
     }
     c->n_cases++;
 }
+#elif defined(__aarch64__)
+/* That BFMLALT, then BFMLALB, is the chain of kernels.h, with denormals flushed. */
+static void check_bfmlal(struct checker *c)
+{
+    for (int round = 0; round < 20000; round++) {
+        const enum mode mode = (enum mode)(round % 3);
+        uint16_t a[8], w[8];
+        float acc[4], got[4];
+        for (int i = 0; i < 8; i++) {
+            a[i] = round % 5 == 0 ? (uint16_t)next(c) : f32_to_bf16(value(c, mode));
+            w[i] = round % 5 == 0 ? (uint16_t)next(c) : f32_to_bf16(value(c, mode));
+            acc[i % 4] = value(c, mode) * (mode == TINY ? 0x1p-62f : 1.0f);
+        }
+        float32x4_t x = vld1q_f32(acc);
+        __asm__(".arch_extension bf16\n\tbfmlalt %0.4s, %1.8h, %2.8h\n\tbfmlalb %0.4s, %1.8h, %2.8h"
+                : "+w"(x)
+                : "w"(vld1q_u16(a)), "w"(vld1q_u16(w)));
+        vst1q_f32(got, x);
+        for (int i = 0; i < 4; i++) {
+            float odd = ref_fma(bf16_to_f32(a[2 * i + 1]), bf16_to_f32(w[2 * i + 1]), acc[i]);
+            acc[i] = ref_fma(bf16_to_f32(a[2 * i]), bf16_to_f32(w[2 * i]), odd);
+        }
+        equal_floats(c, c->ref, "BFMLAL", got, acc, 4);
+    }
+    c->n_cases++;
+}
 #endif
 
 /* ---- the list of cases ---- */
@@ -850,6 +879,9 @@ static void check_matrices(struct checker *c, const struct kind *q)
             k = q->f == WEIGHT_I6 ? (k + 15) / 16 * 16 : k;
             if (k >= 1024 && m > 9 && m != 33 && !(m == 130 && q->f == WEIGHT_BF16 && k == 1024)) {
                 continue; /* the reference is slow; the K loop does not know M beyond a row block */
+            }
+            if (c->small && (m > 33 || k > 1024 || m * k > 9 * 1024)) {
+                continue;
             }
             if (c->n_shapes++ % ((c->quick ? 6 : 1) * (is_quantized ? 4 : 1))) {
                 continue;
@@ -871,7 +903,7 @@ static void check_matrices(struct checker *c, const struct kind *q)
         int heads = 1 + below(c, 4), kv = 1 + below(c, 2), all = heads + 2 * kv,
             head0 = below(c, all);
         int hd = 16 * (1 + below(c, 4));
-        if (is_quantized && below(c, 4)) {
+        if ((is_quantized && below(c, 4)) || (c->small && (ms[i] > 9 || i % 2))) {
             continue;
         }
         check_gemm_qkv(c, q, ms[i], 96, heads, kv, hd, 0, all);
@@ -972,7 +1004,7 @@ static void check_attention(struct checker *c, enum act_type t)
     for (size_t i = 0; i < sizeof n_qs / sizeof n_qs[0]; i++) {
         for (size_t j = 0; j < sizeof visible / sizeof visible[0]; j++) {
             int hd = j % 3 ? dims[below(c, 6)] : 128;
-            if (n_qs[i] * visible[j] > 3000 && (i + j) % 3) {
+            if (n_qs[i] * visible[j] > 3000 && ((i + j) % 3 || c->small)) {
                 continue;
             }
             for (int kv = KV_ACT; kv < KV_FORMAT_COUNT; kv++) {
@@ -1036,12 +1068,14 @@ int main(int argc, char **argv)
         const char *arg = argv[i], *value_of = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(arg, "--quick") == 0) {
             c.quick = 1;
+        } else if (strcmp(arg, "--small") == 0) {
+            c.quick = c.small = 1;
         } else if (strcmp(arg, "--level") == 0 && value_of) {
             only = argv[++i];
         } else if (strcmp(arg, "--seed") == 0 && value_of) {
             c.seed = strtoull(argv[++i], NULL, 10);
         } else {
-            fprintf(stderr, "usage: kcheck [--level NAME] [--seed N] [--quick]\n");
+            fprintf(stderr, "usage: kcheck [--level NAME] [--seed N] [--quick | --small]\n");
             return 2;
         }
     }
@@ -1062,6 +1096,10 @@ int main(int argc, char **argv)
 #if defined(__x86_64__)
     if (cpu_detect() == CPU_AVX512_BF16) {
         check_dpbf16(&c);
+    }
+#elif defined(__aarch64__)
+    if (cpu_detect() == CPU_NEON_BF16) {
+        check_bfmlal(&c);
     }
 #endif
     check_all(&c);

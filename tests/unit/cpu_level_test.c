@@ -55,10 +55,11 @@ static void a_level_of_another_processor_is_refused_with_what_it_needs(void **st
     (void)state;
     enum cpu_level level;
     struct err e;
-    const char *foreign = cpu_detect() == CPU_NEON ? "avx2" : "neon";
+    const int is_arm = cpu_detect() >= CPU_NEON;
+    const char *foreign = is_arm ? "avx2" : "neondot";
     assert_int_equal(cpu_level_choose(foreign, &level, &e), ERR_UNSUPPORTED);
     assert_non_null(strstr(e.text, "needs"));
-    assert_null(kernels_get(cpu_detect() == CPU_NEON ? CPU_AVX2 : CPU_NEON));
+    assert_null(kernels_get(is_arm ? CPU_AVX2 : CPU_NEON_DOT));
     assert_null(kernels_get(CPU_NONE));
 }
 
