@@ -28,8 +28,8 @@
 #include <string.h>
 
 #define PRIVATE_NORM_ROWS 4 /* up to here every worker norms all rows itself */
-#define STATIC_ROWS                                                                                \
-    32 /* up to here columns are cut evenly; beyond, tasks are taken from a counter */
+#define EVEN_ROWS                                                                                  \
+    32 /* up to here mostly an even cut of columns; beyond, tasks are taken from a counter */
 #define BLOCK_ROWS 128 /* rows of a task */
 #define PANEL_BYTES                                                                                \
     (256u << 10) /* weights of a task: stay in the second-level cache while rows pass by */
@@ -45,6 +45,7 @@ struct plan_step {
     const float *norm;
     int n_units;      /* what is cut: heads, tiles, tile pairs */
     int panel_units;  /* units of a task */
+    int piece_units;  /* units of a kernel's panel, at least one: the smallest piece of few rows */
     atomic_int *next; /* the step's counter */
 };
 
@@ -94,21 +95,49 @@ void plan_count(const struct forward_dims *d, struct carver *c)
 /* ---- cutting GEMM work ---- */
 
 struct cut {
-    int next_task; /* of the static cut: 0 not taken yet */
+    int next_task; /* of the even cut: 0 its share isn't taken yet */
     int row0, row1, unit0, unit1;
 };
+
+/* Few rows: a worker streams one long run of the matrix, three quarters of its even share. The rest
+ * is taken in smaller and smaller pieces from a counter, because CPUs that share memory never read
+ * equally fast, and a barrier waits for the slowest. Shares too small for that are cut evenly. */
+static int next_even_cut(const struct plan_step *s, int m, int worker, int n_workers, struct cut *t)
+{
+    const int share = s->n_units / n_workers * 3 / 4 / s->piece_units * s->piece_units;
+    const int is_first = t->next_task++ == 0, is_shared = share > 0;
+    t->row0 = 0;
+    t->row1 = m;
+    if (!is_shared) {
+        cpu_split(s->n_units, 1, worker, n_workers, &t->unit0, &t->unit1);
+        return is_first && t->unit0 < t->unit1;
+    }
+    if (is_first) {
+        t->unit0 = worker * share;
+        t->unit1 = t->unit0 + share;
+        return 1;
+    }
+    int taken = atomic_load_explicit(s->next, memory_order_relaxed), n;
+    do {
+        const int left = s->n_units - share * n_workers - taken;
+        if (left <= 0) {
+            return 0;
+        }
+        n = left / (2 * n_workers) / s->piece_units * s->piece_units;
+        n = n < s->piece_units ? s->piece_units : n;
+        n = n < left ? n : left;
+    } while (!atomic_compare_exchange_weak_explicit(s->next, &taken, taken + n,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    t->unit0 = share * n_workers + taken;
+    t->unit1 = t->unit0 + n;
+    return 1;
+}
 
 /* The worker's next piece of m rows x n_units. 0 when there is none. */
 static int next_cut(const struct plan_step *s, int m, int worker, int n_workers, struct cut *t)
 {
-    if (m <= STATIC_ROWS) {
-        if (t->next_task++ > 0) {
-            return 0;
-        }
-        t->row0 = 0;
-        t->row1 = m;
-        cpu_split(s->n_units, 1, worker, n_workers, &t->unit0, &t->unit1);
-        return t->unit0 < t->unit1;
+    if (m <= EVEN_ROWS) {
+        return next_even_cut(s, m, worker, n_workers, t);
     }
     int n_blocks = (m + BLOCK_ROWS - 1) / BLOCK_ROWS,
         n_panels = (s->n_units + s->panel_units - 1) / s->panel_units;
@@ -374,6 +403,7 @@ static void add_step(struct plan *p, plan_run_step *run, int layer, const struct
         int panel = PANEL_TILES > tiles_per_unit ? PANEL_TILES / tiles_per_unit : 1;
         int n = (int)(PANEL_BYTES / unit_bytes) / panel;
         s->panel_units = n > 1 ? n * panel : panel;
+        s->piece_units = panel;
     }
     p->n_steps++;
 }
