@@ -35,7 +35,15 @@ static inline float float_at(const uint8_t *p)
     return v;
 }
 
-/* A register of its own: equal values in one would be copied inside the loop. */
+/* The same value in a register of its own: equal values in one would be copied inside the loop. */
+static inline __attribute__((always_inline)) __m512i twin(__m512i v)
+{
+    __m512i x;
+    __asm__("vmovdqa64 %1, %0" : "=v"(x) : "v"(v));
+    return x;
+}
+
+/* Also a register of its own. */
 static inline __attribute__((always_inline)) __m512i apart(int32_t v)
 {
     __m512i x;

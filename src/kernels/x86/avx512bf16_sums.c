@@ -4,18 +4,20 @@
  * a row's codes, which is where the sums start: -zero * sum.
  *
  * The shape is that of the bf16 kernels: 6 rows x 4 tiles of named accumulators; few rows stream
- * the four tiles once, more rows pass over blocks of columns that stay in the L1 cache. A group
- * ends inside a block, and its sums are scaled into c at once; with one scale per row, sums wait in
- * c as bits of int32. */
+ * the four tiles once. More rows pass over blocks of columns so long that c is hardly ever read
+ * again: lines of 64 bytes feed twice the arithmetic that they do in bf16, so the L2 cache keeps up
+ * with it, and what goes on meanwhile is fetching the next panel into that cache. A group ends
+ * inside a block, and its sums are scaled into c at once; with one scale per row, sums wait in c as
+ * bits of int32. */
 #include "kernels/x86/avx512_v16.h"
 
 #include "kernels/lanes/quant.h"
 #include "kernels/x86/avx512bf16_dot.h"
 #include "kernels/x86/x86.h"
 
-#define BLOCK_LINES 128
-#define SHORT_LINES 64 /* block of few rows, where this block and the next share the L1 cache */
-#define FEW_ROWS    36
+#define BLOCK_LINES 1024 /* 256 KB of four tiles, a quarter of the L2 cache */
+#define SHORT_LINES 64   /* block of few rows: this one and the next share the L1 cache */
+#define FEW_ROWS    12
 #define AHEAD_LINES 16 /* prefetch distance of the streaming loop, in lines of each tile */
 
 struct sums_args {
@@ -36,6 +38,14 @@ struct sums_args {
     size_t tile[PANEL_TILES]; /* tile of each column of accumulators: a missing one is tile 0 */
 };
 
+/* What is fetched ahead, line by line. */
+enum ahead {
+    AHEAD_NEAR, /* four streams a few lines ahead, into the L1 cache: weights that are read once */
+    AHEAD_FOUR, /* four streams of the next block, into the L2 cache */
+    AHEAD_ONE,  /* one of them */
+    AHEAD_KINDS
+};
+
 static inline __m512i start(__m512i zero, int32_t sum)
 {
     return _mm512_mullo_epi32(zero, _mm512_set1_epi32(-sum));
@@ -50,7 +60,7 @@ static inline void fetch_places(const uint8_t *p, size_t t0, size_t t1, size_t t
 }
 
 /* is_grouped: groups begin and end in this call, all of them. */
-static inline __attribute__((always_inline)) void micro(const int n_rows, const int n_ahead,
+static inline __attribute__((always_inline)) void micro(const int n_rows, const enum ahead kind,
                                                         const int is_grouped,
                                                         const enum weight_format f,
                                                         const struct sums_args *s)
@@ -63,6 +73,7 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     const uint8_t *a0 = s->a, *a1 = a0 + lda, *a2 = a1 + lda, *a3 = a2 + lda, *a4 = a3 + lda,
                   *a5 = a4 + lda;
     const __m512i low = _mm512_set1_epi8(15);
+    const __m512i bias = _mm512_set1_epi32(f == WEIGHT_I4 ? 8 : 128);
     const struct lanes_quant q = *s->q;
     const int has_zero = f == WEIGHT_I4 && q.w->has_zero, n_lines = s->n_lines;
     const int group_lines = s->group_lines, is_first = is_grouped || s->is_first;
@@ -86,10 +97,10 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
             x2 = start(z2, n_);                                                                    \
             x3 = start(z3, n_);                                                                    \
         } else {                                                                                   \
-            x0 = apart(n_ * (f == WEIGHT_I4 ? -8 : -128));                                         \
-            x1 = apart(n_ * (f == WEIGHT_I4 ? -8 : -128));                                         \
-            x2 = apart(n_ * (f == WEIGHT_I4 ? -8 : -128));                                         \
-            x3 = apart(n_ * (f == WEIGHT_I4 ? -8 : -128));                                         \
+            x0 = start(bias, n_);                                                                  \
+            x1 = twin(x0);                                                                         \
+            x2 = twin(x0);                                                                         \
+            x3 = twin(x0);                                                                         \
         }                                                                                          \
     }
 #define LOAD(row_, x0, x1, x2, x3, a)                                                              \
@@ -112,7 +123,7 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     }
 #define SCALED(x, s_, k_)                                                                          \
     _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), _mm512_mul_ps(s_, sa_),                                 \
-                    group == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(to_ + k_))
+                    _mm512_maskz_loadu_ps(is_later, to_ + k_))
 /* All loads come before the stores, because a missing tile's place is tile 0's. */
 #define SCALE(row_, x0, x1, x2, x3, a)                                                             \
     {                                                                                              \
@@ -140,19 +151,24 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
         } else {
             ROWS_6X4(LOAD)
         }
-        const size_t jump = n_ahead == 4 && is_grouped && line >= s->jump_at ? s->jump : 0;
+        const size_t jump = kind == AHEAD_NEAR && is_grouped && line >= s->jump_at ? s->jump : 0;
         for (int end = line + n; line < end; line++) {
             const size_t j = (size_t)line, ahead = (step * j & ~(size_t)63) + jump;
             size_t at = a_line * j;
             __m512i w0 = _mm512_load_si512(b0 + 64 * j), w1 = _mm512_load_si512(b1 + 64 * j);
             __m512i w2 = _mm512_load_si512(b2 + 64 * j), w3 = _mm512_load_si512(b3 + 64 * j);
-            if (n_ahead > 0) {
-                _mm_prefetch(p0 + ahead, _MM_HINT_T0);
-            }
-            if (n_ahead > 1) {
-                _mm_prefetch(p1 + ahead, _MM_HINT_T0);
-                _mm_prefetch(p2 + ahead, _MM_HINT_T0);
-                _mm_prefetch(p3 + ahead, _MM_HINT_T0);
+            if (kind == AHEAD_ONE) {
+                _mm_prefetch((const char *)(p0 + ahead), _MM_HINT_T1);
+            } else if (kind == AHEAD_NEAR) {
+                _mm_prefetch((const char *)(p0 + ahead), _MM_HINT_T0);
+                _mm_prefetch((const char *)(p1 + ahead), _MM_HINT_T0);
+                _mm_prefetch((const char *)(p2 + ahead), _MM_HINT_T0);
+                _mm_prefetch((const char *)(p3 + ahead), _MM_HINT_T0);
+            } else {
+                _mm_prefetch((const char *)(p0 + ahead), _MM_HINT_T1);
+                _mm_prefetch((const char *)(p1 + ahead), _MM_HINT_T1);
+                _mm_prefetch((const char *)(p2 + ahead), _MM_HINT_T1);
+                _mm_prefetch((const char *)(p3 + ahead), _MM_HINT_T1);
             }
             if (f == WEIGHT_I8) {
                 ROWS_6X4(STEP)
@@ -172,11 +188,12 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
         }
         if (is_last) {
             const size_t at = (size_t)group * TILE_N;
+            const __mmask16 is_later = group == 0 ? 0 : 0xffff; /* than the first group */
             const v16 s0 = lanes_floats(places + t0, at, type);
             const v16 s1 = lanes_floats(places + t1, at, type);
             const v16 s2 = lanes_floats(places + t2, at, type);
             const v16 s3 = lanes_floats(places + t3, at, type);
-            if (n_ahead == 4 && is_grouped && s->jump > 0) {
+            if (kind == AHEAD_NEAR && is_grouped && s->jump > 0) {
                 const uint8_t *to = places + q.tile_bytes + type_bytes * (size_t)group;
                 const uint8_t *zeros = q.codes + q.at.zeros + q.tile_bytes + TILE_N * (size_t)group;
                 fetch_places(to, t0, t1, t2, t3);
@@ -197,26 +214,30 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
 #undef SCALE
 }
 
-#define MICRO(name, n_ahead, is_grouped, f)                                                        \
+#define MICRO(name, kind, is_grouped, f)                                                           \
     static __attribute__((noinline)) void name(int n_rows, const struct sums_args *s)              \
     {                                                                                              \
-        ROW_COUNTS(n_rows, micro, n_ahead, is_grouped, f, s)                                       \
+        ROW_COUNTS(n_rows, micro, kind, is_grouped, f, s)                                          \
     }
-MICRO(micro_i8_ahead4, 4, 0, WEIGHT_I8)
-MICRO(micro_i8_ahead1, 1, 0, WEIGHT_I8)
-MICRO(micro_i8_groups_ahead4, 4, 1, WEIGHT_I8)
-MICRO(micro_i8_groups_ahead1, 1, 1, WEIGHT_I8)
-MICRO(micro_i4_ahead4, 4, 0, WEIGHT_I4)
-MICRO(micro_i4_ahead1, 1, 0, WEIGHT_I4)
-MICRO(micro_i4_groups_ahead4, 4, 1, WEIGHT_I4)
-MICRO(micro_i4_groups_ahead1, 1, 1, WEIGHT_I4)
+MICRO(i8_near, AHEAD_NEAR, 0, WEIGHT_I8)
+MICRO(i8_four, AHEAD_FOUR, 0, WEIGHT_I8)
+MICRO(i8_one, AHEAD_ONE, 0, WEIGHT_I8)
+MICRO(i8_groups_near, AHEAD_NEAR, 1, WEIGHT_I8)
+MICRO(i8_groups_four, AHEAD_FOUR, 1, WEIGHT_I8)
+MICRO(i8_groups_one, AHEAD_ONE, 1, WEIGHT_I8)
+MICRO(i4_near, AHEAD_NEAR, 0, WEIGHT_I4)
+MICRO(i4_four, AHEAD_FOUR, 0, WEIGHT_I4)
+MICRO(i4_one, AHEAD_ONE, 0, WEIGHT_I4)
+MICRO(i4_groups_near, AHEAD_NEAR, 1, WEIGHT_I4)
+MICRO(i4_groups_four, AHEAD_FOUR, 1, WEIGHT_I4)
+MICRO(i4_groups_one, AHEAD_ONE, 1, WEIGHT_I4)
 
-static void run(const struct sums_args *s, int rows, int n_ahead)
+static void run(const struct sums_args *s, int rows, enum ahead kind)
 {
-    static void (*const micros[2][2][2])(int, const struct sums_args *) = {
-        {{micro_i8_ahead1, micro_i8_ahead4}, {micro_i8_groups_ahead1, micro_i8_groups_ahead4}},
-        {{micro_i4_ahead1, micro_i4_ahead4}, {micro_i4_groups_ahead1, micro_i4_groups_ahead4}}};
-    micros[s->q->w->format == WEIGHT_I4][s->q->n_groups > 1][n_ahead == 4](rows, s);
+    static void (*const micros[2][2][AHEAD_KINDS])(int, const struct sums_args *) = {
+        {{i8_near, i8_four, i8_one}, {i8_groups_near, i8_groups_four, i8_groups_one}},
+        {{i4_near, i4_four, i4_one}, {i4_groups_near, i4_groups_four, i4_groups_one}}};
+    micros[s->q->w->format == WEIGHT_I4][s->q->n_groups > 1][kind](rows, s);
 }
 
 /* Columns of a line. */
@@ -240,16 +261,6 @@ static void place(struct sums_args *s, const uint8_t *const b[PANEL_TILES], int 
     s->is_last = !is_one || line + n_lines == total;
 }
 
-/* Rows of the next group of rows, which the hardware can't guess: short runs, far apart. */
-static void fetch_rows(const uint8_t *a, size_t lda, int n_rows, size_t n_bytes)
-{
-    for (int i = 0; i < n_rows; i++) {
-        for (size_t k = 0; k < n_bytes; k += 64) {
-            _mm_prefetch((const char *)(a + (size_t)i * lda + k), _MM_HINT_T0);
-        }
-    }
-}
-
 static void blocks(struct sums_args *s, int m, const uint8_t *const b[PANEL_TILES], int total,
                    const void *a, float *c, const uint8_t *next)
 {
@@ -263,10 +274,6 @@ static void blocks(struct sums_args *s, int m, const uint8_t *const b[PANEL_TILE
             s->c = c + (size_t)row * s->ldc;
             s->row = (const uint8_t *)a + (size_t)row * s->lda;
             place(s, b, line, n, total);
-            if (g + 1 < n_groups) {
-                fetch_rows(s->a + (size_t)rows * s->lda, s->lda, rows,
-                           (size_t)(n * line_columns(s->q)));
-            }
             /* the groups share the prefetching of the next block: tile g % 4, part g / 4 */
             const int t = g % PANEL_TILES, n_parts = (n_groups - t + PANEL_TILES - 1) / PANEL_TILES;
             const size_t first = (size_t)(n * (g / PANEL_TILES) / n_parts) * 64;
@@ -280,11 +287,11 @@ static void blocks(struct sums_args *s, int m, const uint8_t *const b[PANEL_TILE
                 for (int i = 0; i < PANEL_TILES; i++) {
                     s->ahead[i] += (size_t)(n * g / n_groups) * 64;
                 }
-                run(s, rows, 4);
+                run(s, rows, m <= FEW_ROWS ? AHEAD_NEAR : AHEAD_FOUR);
             } else {
                 s->ahead_step = (64 + (size_t)n_parts - 1) / (size_t)n_parts;
                 s->ahead[0] = s->ahead[t] + first;
-                run(s, rows, 1);
+                run(s, rows, AHEAD_ONE);
             }
         }
     }
@@ -332,6 +339,6 @@ void avx512bf16_sums_few(float *c, size_t ldc, const void *a, size_t lda, const 
         }
         s.c = c + (size_t)i * TILE_N;
         place(&s, b, 0, total, total);
-        run(&s, m, 4);
+        run(&s, m, AHEAD_NEAR);
     }
 }
