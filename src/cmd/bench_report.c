@@ -137,6 +137,55 @@ static void print_real(const char *label, double v)
     printf("%-40s %-10.2f\n", label, v);
 }
 
+/* Shares of what was drafted, as vLLM counts them; without a draft there is nothing to say. */
+static double accepted_percent(const struct bench_spec *s)
+{
+    return 100 * s->accepted / s->draft_tokens;
+}
+
+static double accepted_length(const struct bench_spec *s)
+{
+    return s->drafts > 0 ? 1 + s->accepted / s->drafts : 0;
+}
+
+static int has_drafts(const struct bench_spec *s)
+{
+    return s->is_there && s->draft_tokens > 0;
+}
+
+static void print_speculation(const struct bench_spec *s)
+{
+    print_head('-', "Speculative Decoding");
+    print_real("Acceptance rate (%):", accepted_percent(s));
+    print_real("Acceptance length:", accepted_length(s));
+    print_count("Drafts:", (int64_t)s->drafts);
+    print_count("Draft tokens:", (int64_t)s->draft_tokens);
+    print_count("Accepted tokens:", (int64_t)s->accepted);
+    for (int i = 0; i < s->n_places && s->drafts > 0; i++) {
+        char label[32];
+        if (i == 0) {
+            puts("Per-position acceptance (%):");
+        }
+        snprintf(label, sizeof label, "  Position %d:", i);
+        print_real(label, 100 * s->by_place[i] / s->drafts);
+    }
+}
+
+static void write_speculation(const struct bench_spec *s, struct json_writer *w)
+{
+    json_w_kdouble(w, "spec_decode_acceptance_rate", accepted_percent(s));
+    json_w_kdouble(w, "spec_decode_acceptance_length", accepted_length(s));
+    json_w_kint(w, "spec_decode_num_drafts", (int64_t)s->drafts);
+    json_w_kint(w, "spec_decode_draft_tokens", (int64_t)s->draft_tokens);
+    json_w_kint(w, "spec_decode_accepted_tokens", (int64_t)s->accepted);
+    json_w_key(w, "spec_decode_per_position_acceptance_rates");
+    json_w_array(w);
+    for (int i = 0; i < s->n_places && s->drafts > 0; i++) {
+        json_w_double(w, s->by_place[i] / s->drafts);
+    }
+    json_w_array_end(w);
+}
+
 static void print_table(const struct bench_run *r, struct measured *m)
 {
     const struct args_bench_serve *a = r->a;
@@ -180,6 +229,9 @@ static void print_table(const struct bench_run *r, struct measured *m)
             print_real(label, 1000 * bench_percentile(v, percent));
             p = *end == ',' ? end + 1 : end;
         }
+    }
+    if (has_drafts(&r->spec)) {
+        print_speculation(&r->spec);
     }
     print_head('=', "");
 }
@@ -282,6 +334,9 @@ static void write_result(const struct bench_run *r, struct measured *m, const ch
             json_w_kdouble(&w, key, 1000 * bench_percentile(v, percent));
             p = *end == ',' ? end + 1 : end;
         }
+    }
+    if (has_drafts(&r->spec)) {
+        write_speculation(&r->spec, &w);
     }
     if (a->save_detailed) {
         write_detailed(r, &w);

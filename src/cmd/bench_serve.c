@@ -718,7 +718,15 @@ static int run_all(struct bench_run *r, struct err *e)
     }
     fflush(stdout);
     plan_arrivals(r);
-    rc = rc < 0 ? rc : drive(r, e);
+    struct bench_spec before = {0};
+    if (rc >= 0) {
+        bench_spec_read(&before, &r->server);
+        rc = drive(r, e);
+    }
+    if (rc >= 0 && before.is_there && !r->interrupted) {
+        bench_spec_read(&r->spec, &r->server);
+        bench_spec_since(&r->spec, &before);
+    }
     return rc < 0 ? rc : bench_report(r, e);
 }
 

@@ -45,6 +45,14 @@ struct bench_session {
     struct buf history; /* messages so far, JSON without the brackets */
 };
 
+#define BENCH_SPEC_PLACES 128
+/* What the server's counters of speculative decoding say, or have gained. */
+struct bench_spec {
+    int is_there, n_places;
+    double drafts, draft_tokens, accepted;
+    double by_place[BENCH_SPEC_PLACES]; /* accepted drafts that were at least so long, less 1 */
+};
+
 struct bench_run {
     const struct args_bench_serve *a;
     const struct args_bench_data *data_args;
@@ -63,7 +71,12 @@ struct bench_run {
     char *headers[MAX_HEADERS]; /* "key: value" */
     int interrupted;
     uint64_t shown_ns;
+    struct bench_spec spec; /* gained by the run */
 };
+
+/* Whatever goes wrong: not there. */
+void bench_spec_read(struct bench_spec *s, struct remote *server);
+void bench_spec_since(struct bench_spec *s, const struct bench_spec *before);
 
 /* Prints the table, writes the JSON. An error too when a request failed. */
 int bench_report(const struct bench_run *r, struct err *e);

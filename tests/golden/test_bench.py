@@ -139,6 +139,35 @@ def test_files_of_prompts_conversations_and_traces_become_requests(server, tmp_p
     assert metric(server.metrics(), "vllm:prefix_cache_hits_total") - hits >= 3 * 512 - 1, "equal ids are equal prefixes"
 
 
+def test_what_speculation_did_is_told_as_vllm_tells_it(server, tmp_path):
+    """A prompt that repeats itself, four times; the server's counters are read beside the run."""
+    data = tmp_path / "d.jsonl"
+    verse = "白日依山尽，黄河入海流。欲穷千里目，更上一层楼。" * 4
+    data.write_text((json.dumps({"prompt": verse}) + "\n") * 4)
+    ask = ["--dataset-name", "custom", "--dataset-path", data, "--num-prompts", 4, "--custom-output-len", 60, "--ignore-eos",
+           "--temperature", 0, "--max-concurrency", 1]
+    config = '{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4,"prompt_lookup_min":1}'
+    names = ["num_drafts", "num_draft_tokens", "num_accepted_tokens"]
+    with ternlib.Server(MODEL, args=["--speculative-config", config]) as s:
+        out, doc = bench(s, tmp_path, *ask)
+        m = s.metrics()
+    drafts, tokens, accepted = (metric(m, f"vllm:spec_decode_{n}_total") for n in names)
+    # the test run before the clock asks the first of the same four prompts: a fifth of all is its
+    assert [doc["spec_decode_" + n] * 5 for n in ("num_drafts", "draft_tokens", "accepted_tokens")] == [
+        4 * n for n in (drafts, tokens, accepted)] and accepted > 0
+    rates = [metric(m, "vllm:spec_decode_num_accepted_tokens_per_pos_total", position=str(i)) / drafts for i in range(3)]
+    assert doc["spec_decode_per_position_acceptance_rates"] == pytest.approx(rates)
+    assert doc["spec_decode_acceptance_rate"] == pytest.approx(100 * accepted / tokens)
+    assert doc["spec_decode_acceptance_length"] == pytest.approx(1 + accepted / drafts)
+    lines = out[out.index("Speculative Decoding".center(50, "-")):].splitlines()
+    assert [x[:40].strip() for x in lines[1:-1]] == [
+        "Acceptance rate (%):", "Acceptance length:", "Drafts:", "Draft tokens:", "Accepted tokens:",
+        "Per-position acceptance (%):", "Position 0:", "Position 1:", "Position 2:"] and lines[-1] == "=" * 50
+    assert lines[7][40:].strip() == f"{100 * rates[0]:.2f}" and lines[3][40:].strip() == str(doc["spec_decode_num_drafts"])
+    out, doc = bench(server, tmp_path, *ask)
+    assert "Speculative" not in out and not [k for k in doc if k.startswith("spec")]
+
+
 def test_failures_are_counted_and_end_with_1(server, tmp_path):
     r = run("bench", "serve", "--port", server.port, "--num-prompts", 2, "--random-input-len", 8, "--extra-body", '{"min_p": 7}')
     assert r.returncode == 1 and b"the first request failed: status 400" in r.stderr
