@@ -284,34 +284,134 @@ static void direct(float *c, size_t ldc, const uint8_t *row, size_t row_bytes,
 
 /* ---- more rows: decoded blocks ---- */
 
-static __attribute__((noinline)) void run(int n_rows, const struct micro_args *s)
+#define MAX_GROUPS (BLOCK_COLUMNS / 16)
+
+/* A block of columns of a panel, and up to MICRO_ROWS rows that pass over it. */
+struct block_args {
+    _Alignas(64) float scales[MAX_GROUPS][PANEL_TILES][TILE_N];
+    float *c;
+    size_t ldc, lda;
+    const uint8_t *row;    /* start of the first row */
+    const uint16_t *a;     /* its first column of the block; bf16 */
+    const uint16_t *b;     /* the decoded block, tiles BLOCK_COLUMNS apart */
+    int tile[PANEL_TILES]; /* a missing one is tile 0 */
+    size_t n_pairs, group_pairs;
+    int group;                         /* of the first column */
+    int is_first, is_last;             /* of that group: its chains begin here, and end here */
+    const uint8_t *ahead[PANEL_TILES]; /* lines to prefetch, ahead_step bytes per pair */
+    size_t ahead_step;
+    const struct lanes_quant *q;
+};
+
+static inline __attribute__((always_inline)) void block_micro(const int n_rows, const int is_act,
+                                                              const struct block_args *s)
 {
-    micro_rows(n_rows, 0, s);
+    float *const c = s->c;
+    const size_t ldc = s->ldc, lda = s->lda / 2, step = s->ahead_step;
+    const size_t k0 = (size_t)s->tile[0] * TILE_N, k1 = (size_t)s->tile[1] * TILE_N;
+    const size_t k2 = (size_t)s->tile[2] * TILE_N, k3 = (size_t)s->tile[3] * TILE_N;
+    const uint16_t *b0 = s->b + k0 * BLOCK_COLUMNS, *b1 = s->b + k1 * BLOCK_COLUMNS;
+    const uint16_t *b2 = s->b + k2 * BLOCK_COLUMNS, *b3 = s->b + k3 * BLOCK_COLUMNS;
+    const uint8_t *p0 = s->ahead[0], *p1 = s->ahead[1], *p2 = s->ahead[2], *p3 = s->ahead[3];
+    const uint16_t *a0 = s->a, *a1 = a0 + lda, *a2 = a1 + lda, *a3 = a2 + lda, *a4 = a3 + lda,
+                   *a5 = a4 + lda;
+    size_t j = 0;
+    for (int g = 0; j < s->n_pairs; g++) {
+        const int group = s->group + g;
+        const size_t left = s->n_pairs - j,
+                     end = j + (left < s->group_pairs ? left : s->group_pairs);
+        __m512 c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
+        __m512 c30, c31, c32, c33, c40, c41, c42, c43, c50, c51, c52, c53;
+        c00 = c01 = c02 = c03 = c10 = c11 = c12 = c13 = c20 = c21 = c22 = c23 = _mm512_setzero_ps();
+        c30 = c31 = c32 = c33 = c40 = c41 = c42 = c43 = c50 = c51 = c52 = c53 = _mm512_setzero_ps();
+#define LOAD(r, x0, x1, x2, x3, a)                                                                 \
+    x0 = _mm512_loadu_ps(c + r * ldc + k0);                                                        \
+    x1 = _mm512_loadu_ps(c + r * ldc + k1);                                                        \
+    x2 = _mm512_loadu_ps(c + r * ldc + k2);                                                        \
+    x3 = _mm512_loadu_ps(c + r * ldc + k3);
+#define STORE(r, x0, x1, x2, x3, a)                                                                \
+    _mm512_storeu_ps(c + r * ldc + k0, x0);                                                        \
+    _mm512_storeu_ps(c + r * ldc + k1, x1);                                                        \
+    _mm512_storeu_ps(c + r * ldc + k2, x2);                                                        \
+    _mm512_storeu_ps(c + r * ldc + k3, x3);
+#define STEP(r, x0, x1, x2, x3, a)                                                                 \
+    {                                                                                              \
+        const pairs16 v_ = pair(a + 2 * j);                                                        \
+        x0 = _mm512_dpbf16_ps(x0, v_, w0);                                                         \
+        x1 = _mm512_dpbf16_ps(x1, v_, w1);                                                         \
+        x2 = _mm512_dpbf16_ps(x2, v_, w2);                                                         \
+        x3 = _mm512_dpbf16_ps(x3, v_, w3);                                                         \
+    }
+/* All loads come before the stores, because a missing tile's place is tile 0's. */
+#define SCALED(x, s_, k_)                                                                          \
+    _mm512_fmadd_ps(x, is_act ? s_ : _mm512_mul_ps(s_, sa_),                                       \
+                    _mm512_maskz_loadu_ps(is_later, c + r_ * ldc + k_))
+#define SCALE(r, x0, x1, x2, x3, a)                                                                \
+    {                                                                                              \
+        const size_t r_ = r;                                                                       \
+        const v16 sa_ =                                                                            \
+            v16_set1(is_act ? 1.0f : lanes_input_scale(s->q, s->row + r_ * s->lda, group));        \
+        x0 = SCALED(x0, s0, k0);                                                                   \
+        x1 = SCALED(x1, s1, k1);                                                                   \
+        x2 = SCALED(x2, s2, k2);                                                                   \
+        x3 = SCALED(x3, s3, k3);                                                                   \
+        STORE(r, x0, x1, x2, x3, a)                                                                \
+    }
+        if (!s->is_first) {
+            ROWS_6X4(LOAD)
+        }
+        for (; j < end; j++) {
+            const pairs16 w0 = line(b0 + 32 * j), w1 = line(b1 + 32 * j);
+            const pairs16 w2 = line(b2 + 32 * j), w3 = line(b3 + 32 * j);
+            const size_t ahead = step * j & ~(size_t)63;
+            _mm_prefetch((const char *)(p0 + ahead), _MM_HINT_T0);
+            _mm_prefetch((const char *)(p1 + ahead), _MM_HINT_T0);
+            _mm_prefetch((const char *)(p2 + ahead), _MM_HINT_T0);
+            _mm_prefetch((const char *)(p3 + ahead), _MM_HINT_T0);
+            ROWS_6X4(STEP)
+        }
+        if (s->is_last) {
+            const __mmask16 is_later = group == 0 ? 0 : 0xffff; /* than the first group */
+            const v16 s0 = v16_load(s->scales[g][s->tile[0]]);
+            const v16 s1 = v16_load(s->scales[g][s->tile[1]]);
+            const v16 s2 = v16_load(s->scales[g][s->tile[2]]);
+            const v16 s3 = v16_load(s->scales[g][s->tile[3]]);
+            ROWS_6X4(SCALE)
+        } else {
+            ROWS_6X4(STORE)
+        }
+    }
+#undef LOAD
+#undef STORE
+#undef STEP
+#undef SCALED
+#undef SCALE
 }
 
-/* The decoded block (tiles BLOCK_COLUMNS apart) times up to MICRO_ROWS rows, group by group. */
-static void block_rows(float *c, size_t ldc, const uint16_t *decoded, const uint8_t *row,
-                       size_t row_bytes, const struct lanes_quant *q, int rows, int n_tiles,
-                       int from, int count)
+static __attribute__((noinline)) void block_act(int n_rows, const struct block_args *s)
 {
-    _Alignas(64) float part[MICRO_ROWS * PANEL_TILES * TILE_N];
-    const int is_one = q->n_groups == 1, step = is_one ? count : q->group;
-    struct micro_args s = {.c = is_one ? c : part,
-                           .ldc = is_one ? ldc : PANEL_TILES * TILE_N,
-                           .lda = row_bytes / 2,
-                           .is_first = !is_one || from == 0};
-    for (int at = 0; at < count; at += step) {
-        s.a = (const uint16_t *)(const void *)row + from + at;
-        s.pairs = (size_t)(count - at < step ? count - at : step) / 2;
-        for (int t = 0; t < PANEL_TILES; t++) {
-            const size_t tile = t < n_tiles ? (size_t)t : 0;
-            s.col[t] = tile * TILE_N;
-            s.b[t] = (const char *)(decoded + (tile * BLOCK_COLUMNS + (size_t)at) * TILE_N);
-        }
-        run(rows, &s);
-        if (!is_one || from + count == q->w->k) {
-            lanes_scale_chains(c, ldc, s.c, s.ldc, q, (from + at) / q->group, row, row_bytes, rows,
-                               n_tiles);
+    ROW_COUNTS(n_rows, block_micro, 1, s)
+}
+
+static __attribute__((noinline)) void block_f8(int n_rows, const struct block_args *s)
+{
+    ROW_COUNTS(n_rows, block_micro, 0, s)
+}
+
+/* Decodes columns from .. from + count - 1 of all tiles, and their groups' scales. */
+static void prepare(struct block_args *s, uint16_t *decoded, int n_tiles, int from, int count)
+{
+    const struct lanes_quant *q = s->q;
+    const int is_one = q->n_groups == 1, k = q->w->k;
+    s->group = is_one ? 0 : from / q->group;
+    s->n_pairs = (size_t)count / 2;
+    s->group_pairs = is_one ? s->n_pairs : (size_t)q->group / 2;
+    s->is_first = !is_one || from == 0;
+    s->is_last = !is_one || from + count == k;
+    for (int t = 0; t < n_tiles; t++) {
+        decode(decoded + t * BLOCK_COLUMNS * TILE_N, q, t, from, count);
+        for (int g = 0; s->is_last && g * (int)s->group_pairs < count / 2; g++) {
+            v16_store(s->scales[g][t], lanes_quant_scale(q, t, s->group + g));
         }
     }
 }
@@ -321,21 +421,39 @@ void avx512bf16_chains(float *c, size_t ldc, const void *a, size_t lda, const st
 {
     _Alignas(64) uint16_t decoded[PANEL_TILES * BLOCK_COLUMNS * TILE_N];
     const struct lanes_quant q = lanes_quant_of(w, tile);
-    const size_t row_bytes = w->input == INPUT_ACT ? 2 * lda : lda;
-    (void)next;
+    const size_t column_bytes = w->format == WEIGHT_I4 ? TILE_N / 2 : TILE_N;
+    struct block_args s = {.ldc = ldc, .b = decoded, .q = &q};
+    s.lda = w->input == INPUT_ACT ? 2 * lda : lda;
     const int n_groups = (m + MICRO_ROWS - 1) / MICRO_ROWS;
     const int block = n_groups == 1 ? SHORT_COLUMNS : BLOCK_COLUMNS;
+    for (int t = 0; t < PANEL_TILES; t++) {
+        s.tile[t] = t < n_tiles ? t : 0;
+    }
     for (int from = 0; from < w->k; from += block) {
         const int count = w->k - from < block ? w->k - from : block;
-        for (int t = 0; t < n_tiles; t++) {
-            decode(decoded + t * BLOCK_COLUMNS * TILE_N, &q, t, from, count);
-        }
+        const size_t n_bytes = (size_t)count * column_bytes; /* of codes */
+        prepare(&s, decoded, n_tiles, from, count);
         for (int g = 0; g < n_groups; g++) {
             const int row = (int)((int64_t)m * g / n_groups),
                       rows = (int)((int64_t)m * (g + 1) / n_groups) - row;
-            block_rows(c + (size_t)row * ldc, ldc, decoded,
-                       (const uint8_t *)a + (size_t)row * row_bytes, row_bytes, &q, rows, n_tiles,
-                       from, count);
+            s.c = c + (size_t)row * ldc;
+            s.row = (const uint8_t *)a + (size_t)row * s.lda;
+            s.a = (const uint16_t *)(const void *)s.row + from;
+            /* the groups of rows share the fetching of the next block's codes */
+            s.ahead_step = n_bytes / s.n_pairs / (size_t)n_groups + 1;
+            for (int t = 0; t < PANEL_TILES; t++) {
+                const uint8_t *codes = q.codes + (size_t)s.tile[t] * q.tile_bytes;
+                const uint8_t *after =
+                    from + count < w->k ? codes + (size_t)(from + count) * column_bytes
+                    : next              ? (const uint8_t *)next + (size_t)s.tile[t] * q.tile_bytes
+                                        : codes;
+                s.ahead[t] = after + n_bytes * (size_t)g / (size_t)n_groups;
+            }
+            if (w->input == INPUT_ACT) {
+                block_act(rows, &s);
+            } else {
+                block_f8(rows, &s);
+            }
         }
     }
 }
