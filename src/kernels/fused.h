@@ -18,8 +18,8 @@
 
 #include "kernels/kernels.h"
 
-#define FUSED_ROWS       72 /* rows of a block at most: 72 x 64 floats, 18 KB */
-#define FUSED_QKV_FLOATS 6144
+#define FUSED_ROWS       128 /* rows of a block at most: 128 x 64 floats, 32 KB */
+#define FUSED_QKV_FLOATS 16384
 #define FUSED_FEW_FLOATS 16384 /* chains of few rows for a whole range of tiles, 64 KB */
 
 struct fused {

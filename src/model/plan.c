@@ -187,18 +187,30 @@ static void norm_rows(const struct plan *p, void *out, const float *w, int begin
     }
 }
 
+/* The worker's next rows of m that are worked on one by one. 0 when there are none. */
+static int next_rows(const struct plan_step *s, int m, int n_workers, int *begin, int *end)
+{
+    const int most = (m + 4 * n_workers - 1) / (4 * n_workers), n = most < 32 ? most : 32;
+    *begin = atomic_fetch_add_explicit(s->next, n, memory_order_relaxed);
+    *end = m - *begin < n ? m : *begin + n;
+    return *begin < m;
+}
+
 static int run_norm(struct plan *p, const struct plan_step *s, int worker, int n_workers)
 {
+    (void)worker;
     int begin, end, m = p->f->in.n_rows;
     if (m <= PRIVATE_NORM_ROWS) {
         return 0;
     }
-    cpu_split(m, 1, worker, n_workers, &begin, &end);
-    for (int row = begin; row < end; row++) {
-        void *h = row_at(&p->f->d, p->h, p->f->d.ld_hidden, row);
-        norm_rows(p, h, s->norm, row, row + 1);
-        if (s->w->input != INPUT_ACT) {
-            quantize_rows(p->f, input_row(&p->f->d, p->input, row), h, p->f->d.ld_hidden, 1, s->w);
+    while (next_rows(s, m, n_workers, &begin, &end)) {
+        for (int row = begin; row < end; row++) {
+            void *h = row_at(&p->f->d, p->h, p->f->d.ld_hidden, row);
+            norm_rows(p, h, s->norm, row, row + 1);
+            if (s->w->input != INPUT_ACT) {
+                quantize_rows(p->f, input_row(&p->f->d, p->input, row), h, p->f->d.ld_hidden, 1,
+                              s->w);
+            }
         }
     }
     return 1;
@@ -206,14 +218,13 @@ static int run_norm(struct plan *p, const struct plan_step *s, int worker, int n
 
 /* The input of o or down. */
 static int quantize_step(struct plan *p, const struct plan_step *s, const void *x, size_t ldx,
-                         int worker, int n_workers)
+                         int n_workers)
 {
     int begin, end, m = p->f->in.n_rows;
     if (m <= PRIVATE_NORM_ROWS || s->w->input == INPUT_ACT) {
         return 0;
     }
-    cpu_split(m, 1, worker, n_workers, &begin, &end);
-    if (begin < end) {
+    while (next_rows(s, m, n_workers, &begin, &end)) {
         quantize_rows(p->f, input_row(&p->f->d, p->input, begin), row_at(&p->f->d, x, ldx, begin),
                       ldx, end - begin, s->w);
     }
@@ -222,12 +233,14 @@ static int quantize_step(struct plan *p, const struct plan_step *s, const void *
 
 static int run_quantize_att(struct plan *p, const struct plan_step *s, int worker, int n_workers)
 {
-    return quantize_step(p, s, p->att, p->f->d.ld_q, worker, n_workers);
+    (void)worker;
+    return quantize_step(p, s, p->att, p->f->d.ld_q, n_workers);
 }
 
 static int run_quantize_ff(struct plan *p, const struct plan_step *s, int worker, int n_workers)
 {
-    return quantize_step(p, s, p->ff, p->f->d.ld_inter, worker, n_workers);
+    (void)worker;
+    return quantize_step(p, s, p->ff, p->f->d.ld_inter, n_workers);
 }
 
 /* Rows as a GEMM reads them: `base` plus a number of rows of `bytes` each, `ld` as the kernel wants
