@@ -4,8 +4,8 @@
  *
  *   kcheck [--level NAME] [--seed N] [--quick | --small]
  *
- * --quick takes a sixth of the matrix shapes; --small, of those, the ones that an emulator gets
- * through in minutes. Exit 1 on a difference.
+ * --quick takes a sixth of the matrix shapes; --small a quarter of those that an
+ * emulator gets through in minutes. Exit 1 on a difference.
  *
  * Every buffer ends at a page that may not be touched, inputs include zeros, denormals, infinities
  * and huge values, memory that a kernel must not read as numbers holds NaN, and memory that it must
@@ -883,7 +883,7 @@ static void check_matrices(struct checker *c, const struct kind *q)
             if (c->small && (m > 33 || k > 1024 || m * k > 9 * 1024)) {
                 continue;
             }
-            if (c->n_shapes++ % ((c->quick ? 6 : 1) * (is_quantized ? 4 : 1))) {
+            if (c->n_shapes++ % ((c->small ? 4 : c->quick ? 6 : 1) * (is_quantized ? 4 : 1))) {
                 continue;
             }
             int n = 16 * (1 + below(c, k >= 1024 ? 5 : 9)) - below(c, 16), tiles = (n + 15) / 16;
