@@ -18,10 +18,10 @@
  * A quantized matrix that isn't multiplied with activations as they are gets them quantized: by the
  * step that norms them, or (o, down) by a step of their own, again skipped for few rows.
  *
- * GEMM work is cut over output columns when rows are few (a worker streams one contiguous range of
- * the matrix), else into row blocks x column panels that workers take from a counter. It is never
- * cut over K, and no kernel's result depends on the cut, so neither do the bits. Nothing is
- * allocated here after plan_open. */
+ * GEMM work is cut over output columns when rows are few (a worker streams one long run of the
+ * matrix, then takes pieces of what is left), else into row blocks x column panels that workers take
+ * from a counter. It is never cut over K, and no kernel's result depends on the cut, so neither do
+ * the bits. Nothing is allocated here after plan_open. */
 #include "model/attend.h"
 
 #include <stdlib.h>
