@@ -31,7 +31,7 @@
  * KV tile (one block of 16 positions, one KV head), KV_ACT: element type = activation type, 64-byte
  * aligned (8 bits: the third comment below):
  *   K: element (position p, dim d) at (d/2) * 32 + p * 2 + d%2                [head_dim/2][16][2]
- *   V: element (position p, dim d) at (p/2) * head_dim * 2 + d * 2 + p%2      [8][head_dim][2], after K
+ *   V: element (position p, dim d) at (d/16) * 256 + (p/2) * 32 + d%16 * 2 + p%2   [head_dim/16][8][16][2], after K
  *   so a tile has 2 * 16 * head_dim elements.
  *
  * Attention of one query row (one head) over positions 0..pos: positions are cut in partitions of

@@ -589,7 +589,7 @@ static void *attn_tile(struct checker *c, enum act_type t, int hd, int n)
     for (size_t e = 0; e < tile_elements; e++) {
         int is_v = e >= tile_elements / 2;
         size_t at = is_v ? e - tile_elements / 2 : e;
-        int p = is_v ? (int)(at / ((size_t)hd * 2) * 2 + at % 2) : (int)(at % 32 / 2);
+        int p = is_v ? (int)(at % 256 / 32 * 2 + at % 2) : (int)(at % 32 / 2);
         float v = p >= n ? NAN : value(c, TINY) * (below(c, 2) ? 0x1p-60f : 1.0f);
         if (p < n && (!is_v || below(c, 50))) {
             continue;

@@ -152,8 +152,7 @@ LANES_INLINE void lanes_v_pair(const struct lanes_v *v, int j, v16 *even, v16 *o
     if (t == TILE_DECODED) {
         lanes_pair(v->decoded, (size_t)j * 32, even, odd, t);
     } else {
-        lanes_pair(v->tiles[j / 8], (size_t)(16 * v->hd + j % 8 * v->hd * 2 + v->d * 2), even, odd,
-                   t);
+        lanes_pair(v->tiles[j / 8], (size_t)(16 * (v->hd + v->d) + j % 8 * 32), even, odd, t);
     }
 }
 

@@ -30,7 +30,7 @@ LANES_INLINE void lanes_store_k(void *tile, size_t d, size_t slot, v16 x, enum a
 LANES_INLINE void lanes_store_v(void *tile, size_t head_dim, size_t d, size_t slot, v16 x,
                                 enum act_type t)
 {
-    const size_t at = 16 * head_dim + slot / 2 * head_dim * 2 + d * 2 + slot % 2;
+    const size_t at = 16 * head_dim + d * 16 + slot / 2 * 32 + slot % 2;
     if (t == ACT_BF16) {
         uint16_t tmp[16], *to = (uint16_t *)tile + at;
         v16_store_bf16(tmp, x);

@@ -30,6 +30,17 @@ static size_t v_at(size_t p, size_t d, size_t hd)
     return 16 * hd + d / 16 * 256 + code_at(d % 16, p);
 }
 
+/* The same in tiles of the activation type. */
+static size_t wide_k_at(size_t p, size_t d)
+{
+    return d / 2 * 32 + p * 2 + d % 2;
+}
+
+static size_t wide_v_at(size_t p, size_t d, size_t hd)
+{
+    return 16 * hd + d / 16 * 256 + p / 2 * 32 + d % 16 * 2 + p % 2;
+}
+
 static float code_value(uint8_t c, enum kv_format f)
 {
     if (f == KV_I8) {
@@ -84,14 +95,14 @@ static float scale_at(const void *tile, size_t hd, size_t p, int is_v)
 
 static float k_value(const void *tile, size_t p, size_t d, enum kv_format f, enum act_type t)
 {
-    return f == KV_ACT ? ref_load(tile, d / 2 * 32 + p * 2 + d % 2, t)
+    return f == KV_ACT ? ref_load(tile, wide_k_at(p, d), t)
                        : code_value(((const uint8_t *)tile)[k_at(p, d)], f);
 }
 
 static float v_value(const void *tile, size_t p, size_t d, size_t hd, enum kv_format f,
                      enum act_type t)
 {
-    return f == KV_ACT ? ref_load(tile, 16 * hd + p / 2 * hd * 2 + d * 2 + p % 2, t)
+    return f == KV_ACT ? ref_load(tile, wide_v_at(p, d, hd), t)
                        : code_value(((const uint8_t *)tile)[v_at(p, d, hd)], f);
 }
 
@@ -103,9 +114,7 @@ static void store_kv(void *tile, const float *x, size_t hd, size_t p, int is_v, 
         return;
     }
     for (size_t d = 0; d < hd; d++) {
-        const size_t at =
-            is_v ? 16 * hd + p / 2 * hd * 2 + d * 2 + p % 2 : d / 2 * 32 + p * 2 + d % 2;
-        ref_store(tile, at, x[d], t);
+        ref_store(tile, is_v ? wide_v_at(p, d, hd) : wide_k_at(p, d), x[d], t);
     }
 }
 

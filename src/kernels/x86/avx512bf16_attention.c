@@ -7,9 +7,13 @@
  *                                      of K, then 64 dimensions of V stay in the L1 cache while all
  *                                      queries pass over them; codes are decoded to bf16 once
  *
- * Blocks lie anywhere in the KV pool, so the hardware's prefetcher can't guess the next one. With few
- * queries, V is prefetched while scores are computed, and during the weighted sum the K of what the
- * caller will ask for next. */
+ * Scores are scaled, and their maxima taken, in the registers where they are computed.
+ *
+ * Blocks lie anywhere in the KV pool, so the hardware's prefetcher can't guess the next one, and a
+ * decoded token reads each of them once. With few queries every step of a loop therefore prefetches,
+ * for the two lines it consumes, the same two of the next pair of blocks: first all of K, then all of
+ * V, then K of what the caller will ask for next. The weighted sum goes block by block too, keeping
+ * its chains in memory between blocks, so that it reads in the order in which it prefetches. */
 #include "kernels/x86/avx512_v16.h"
 
 #include "kernels/lanes/attention.h"
@@ -19,6 +23,13 @@
 
 #define GROUP  8
 #define BLOCKS (ATTN_PARTITION / KV_BLOCK_TOKENS)
+
+/* Always inlined, because gcc takes a function that only prefetches for one without effect and drops
+ * calls of it. */
+static inline __attribute__((always_inline)) void fetch(const void *p)
+{
+    _mm_prefetch(p, _MM_HINT_T0);
+}
 
 /* ---- tiles of 8 bits ---- */
 
@@ -70,16 +81,97 @@ static void expand(uint16_t *out, const struct attn_part *part, int n_blocks)
             code_lines(tile + d * 16, &t, &first, &second);
             _mm512_store_si512(out + d * 16, (__m512i)first);
             _mm512_store_si512(out + d * 16 + 32, (__m512i)second);
-            v16_prefetch(next + d * 16);
+            fetch(next + d * 16);
         }
         for (size_t d = 0; d < hd; d += 16) {
             for (size_t p = 0; p < 16; p += 4) {
-                uint16_t *to = out + 16 * hd + p * hd + d * 2;
+                uint16_t *to = out + 16 * (hd + d + p);
                 code_lines(tile + 16 * hd + d * 16 + p * 16, &t, &first, &second);
                 _mm512_store_si512(to, (__m512i)first);
-                _mm512_store_si512(to + 2 * hd, (__m512i)second);
-                v16_prefetch(next + 16 * hd + d * 16 + p * 16);
+                _mm512_store_si512(to + 32, (__m512i)second);
+                fetch(next + 16 * hd + d * 16 + p * 16);
             }
+        }
+    }
+}
+
+/* ---- scores to weights ---- */
+
+struct work {
+    float *scores;     /* [ATTN_MAX_Q][ATTN_PARTITION] scaled */
+    float *tops;       /* [ATTN_MAX_Q][16] their largest, by lane */
+    uint16_t *weights; /* as scores: of V */
+    float *kscale, *vscale;
+    uint16_t *expanded;
+};
+
+/* The larger by lane, of the first n lanes of x only. */
+static inline __m512 top_of(__m512 top, __m512 x, int n)
+{
+    const __mmask16 seen = n >= 16 ? 0xffff : n > 0 ? v16_first(n) : 0;
+    return _mm512_mask_max_ps(top, seen, x, top);
+}
+
+/* lanes_exp of what is 0 at most, or NaN. */
+static inline __m512 exp_down(__m512 x)
+{
+    x = _mm512_max_ps(_mm512_set1_ps(EXP_LO), x);
+    const __m512 t = v16_fma(x, v16_set1(EXP_LOG2E), v16_set1(EXP_MAGIC));
+    const __m512 n = v16_sub(t, v16_set1(EXP_MAGIC));
+    __m512 r = v16_fma(n, v16_set1(-EXP_LN2_HI), x);
+    r = v16_fma(n, v16_set1(-EXP_LN2_LO), r);
+    __m512 p = v16_fma(v16_set1(EXP_C6), r, v16_set1(EXP_C5));
+    p = v16_fma(p, r, v16_set1(EXP_C4));
+    p = v16_fma(p, r, v16_set1(EXP_C3));
+    p = v16_fma(p, r, v16_set1(EXP_C2));
+    p = v16_fma(p, r, v16_set1(1.0f));
+    p = v16_fma(p, r, v16_set1(1.0f));
+    return _mm512_scalef_ps(p, n);
+}
+
+/* Weights of V from the n visible scores of a query; from n to the end of the last block they are
+ * zeros. */
+static inline __attribute__((always_inline)) void softmax(const float *s, uint16_t *weights, int n,
+                                                          __m512 top, const float *vscale, float *l)
+{
+    __m512 sum = _mm512_setzero_ps();
+    int j = 0;
+    for (; j + 32 <= n; j += 32) {
+        __m512 p = exp_down(_mm512_sub_ps(_mm512_load_ps(s + j), top));
+        __m512 q = exp_down(_mm512_sub_ps(_mm512_load_ps(s + j + 16), top));
+        sum = _mm512_add_ps(_mm512_add_ps(sum, p), q);
+        if (vscale != NULL) {
+            p = _mm512_mul_ps(p, _mm512_load_ps(vscale + j));
+            q = _mm512_mul_ps(q, _mm512_load_ps(vscale + j + 16));
+        }
+        _mm512_store_si512(weights + j, (__m512i)_mm512_cvtne2ps_pbh(q, p));
+    }
+    for (; j < n; j += 16) {
+        const __mmask16 seen = v16_first(lanes_count(j, n));
+        __m512 p = exp_down(_mm512_sub_ps(_mm512_load_ps(s + j), top));
+        sum = _mm512_mask_add_ps(sum, seen, sum, p);
+        if (vscale != NULL) {
+            p = _mm512_mul_ps(p, _mm512_load_ps(vscale + j));
+        }
+        p = _mm512_maskz_mov_ps(seen, p);
+        _mm256_store_si256((__m256i *)(void *)(weights + j), (__m256i)_mm512_cvtneps_pbh(p));
+    }
+    *l = v16_fold_add(sum);
+}
+
+static __attribute__((noinline)) void all_softmax(const struct attn_part *part,
+                                                  const struct work *w)
+{
+    for (int i = 0; i < part->n_q; i++) {
+        part->m[i] = v16_fold_max(_mm512_load_ps(w->tops + i * 16));
+    }
+    for (int i = 0; i < part->n_q; i++) {
+        const size_t at = (size_t)i * ATTN_PARTITION;
+        const __m512 top = _mm512_set1_ps(part->m[i]);
+        if (part->kv == KV_ACT) {
+            softmax(w->scores + at, w->weights + at, part->visible[i], top, NULL, &part->l[i]);
+        } else {
+            softmax(w->scores + at, w->weights + at, part->visible[i], top, w->vscale, &part->l[i]);
         }
     }
 }
@@ -107,32 +199,58 @@ static void expand(uint16_t *out, const struct attn_part *part, int n_blocks)
     xg = _mm512_dpbf16_ps(xg, w, lx2);                                                             \
     yg = _mm512_dpbf16_ps(yg, w, ly2);
 
-/* Scores, not scaled yet, of 8 queries against blocks 0 .. n_blocks - 1; vectors[g] are queries,
- * out[g] rows of ATTN_PARTITION. */
-static inline __attribute__((always_inline)) void
-few_scores(float *const out[GROUP], const uint16_t *const vectors[GROUP], const void *const *tiles,
-           int n_blocks, int hd, const struct code_tables *codes)
+/* The queries of a group; a missing one repeats the first. */
+struct few {
+    const uint16_t *q[GROUP], *weights[GROUP];
+    float *scores[GROUP], *tops[GROUP], *acc[GROUP];
+    int visible[GROUP];
+};
+
+/* The tiles of the next pair of blocks: of this partition, or of the one that the caller will ask
+ * for next. Without any, tiles that are here already. */
+struct ahead {
+    const char *x, *y;
+};
+
+static inline struct ahead ahead_of(const void *const *tiles, int b, int n, size_t at,
+                                    const struct ahead *other)
 {
+    struct ahead a = *other;
+    if (b < n) {
+        a.x = (const char *)tiles[b] + at;
+        a.y = (const char *)tiles[b + 1 < n ? b + 1 : b] + at;
+    }
+    return a;
+}
+
+/* Scores of the queries against blocks 0 .. n_blocks - 1. */
+static inline __attribute__((always_inline)) void few_scores(const struct few *f,
+                                                             const struct attn_part *part,
+                                                             const float *kscale, int n_blocks,
+                                                             const struct code_tables *codes)
+{
+    const uint16_t *const *vectors = f->q;
+    const size_t k_bytes = (size_t)part->head_dim * (codes ? 16 : 32);
+    const struct ahead sums = ahead_of(part->tiles, 0, n_blocks, k_bytes, &(struct ahead){0});
+    for (int g = 0; g < GROUP; g++) {
+        _mm512_store_ps(f->tops[g], _mm512_set1_ps(-INFINITY));
+    }
     for (int b = 0; b < n_blocks; b += 2) {
         const int two = b + 1 < n_blocks;
-        const uint8_t *x = tiles[b], *y = tiles[b + two];
-        const uint8_t *next_x = b + 2 < n_blocks ? tiles[b + 2] : x,
-                      *next_y = b + 3 < n_blocks ? tiles[b + 3] : next_x;
-        const int v_at = codes ? 16 * hd : 32 * hd;
+        const char *x = part->tiles[b], *y = part->tiles[b + two];
+        const struct ahead next = ahead_of(part->tiles, b + 2, n_blocks, 0, &sums);
         EACH(ZERO)
-        for (int j = 0; j < v_at; j += 64) {
-            v16_prefetch(x + v_at + j);
-            v16_prefetch(y + v_at + j);
-            v16_prefetch(next_x + j);
-            v16_prefetch(next_y + j);
+        for (size_t j = 0; j < k_bytes; j += 64) {
+            fetch(next.x + j);
+            fetch(next.y + j);
             if (codes) {
-                const int at = j / 16;
+                const size_t at = j / 16;
                 __m512bh v, w, lx, lx2, ly, ly2;
-                code_lines(x + j, codes, &lx, &lx2);
-                code_lines(y + j, codes, &ly, &ly2);
+                code_lines((const uint8_t *)x + j, codes, &lx, &lx2);
+                code_lines((const uint8_t *)y + j, codes, &ly, &ly2);
                 EACH(STEP2)
             } else {
-                const int at = j / 32;
+                const size_t at = j / 32;
                 const __m512bh lx = line(x + j), ly = line(y + j);
                 __m512bh v;
                 EACH(STEP)
@@ -140,113 +258,234 @@ few_scores(float *const out[GROUP], const uint16_t *const vectors[GROUP], const 
         }
         /* without a second block y repeats x: the same values, to the same place */
         const int at = b * 16, at_y = at + 16 * two;
+        const __m512 sx = _mm512_load_ps(kscale + at), sy = _mm512_load_ps(kscale + at_y);
 #define STORE(g, xg, yg)                                                                           \
-    _mm512_store_ps(out[g] + at, xg);                                                              \
-    _mm512_store_ps(out[g] + at_y, yg);
+    xg = _mm512_mul_ps(xg, sx);                                                                    \
+    yg = _mm512_mul_ps(yg, sy);                                                                    \
+    _mm512_store_ps(f->scores[g] + at, xg);                                                        \
+    _mm512_store_ps(f->scores[g] + at_y, yg);                                                      \
+    xg = top_of(_mm512_load_ps(f->tops[g]), xg, f->visible[g] - at);                               \
+    _mm512_store_ps(f->tops[g], top_of(xg, yg, f->visible[g] - at_y));
         EACH(STORE)
 #undef STORE
     }
 }
 
-/* Lines that the caller will need, spread over the passes of a weighted sum: a pass takes `bytes`
- * of each block from `from` on. */
-struct ahead {
+/* A pair of blocks in the weighted sum over whole pairs of positions: pairs 8 b .. end - 1 of tiles
+ * b, b + 1. */
+struct few_pair {
     const void *const *tiles;
-    int n;
-    size_t from, bytes;
+    size_t hd;
+    int b, end;
+    int is_last; /* of all */
+    struct ahead next;
 };
 
-/* Dimensions d .. d + 15 and d + skip .. (skip 16, or 0: none) of the weighted sum over whole pairs
- * of positions; vectors[g] are weights, out[g] rows of the sum. */
-static inline __attribute__((always_inline)) void
-few_sums(float *const out[GROUP], const uint16_t *const vectors[GROUP], const void *const *tiles,
-         int n_pairs, int hd, int d, int skip, const struct ahead *ahead,
-         const struct code_tables *codes)
+/* Dimensions d .. d + 15 and d + skip .. (skip 16, or 0: none) of it: chains start at 0, or go on
+ * where the blocks before left them. */
+static inline __attribute__((always_inline)) void few_sums(const struct few *f,
+                                                           const struct few_pair *s, size_t d,
+                                                           size_t skip,
+                                                           const struct code_tables *codes)
 {
-    const size_t k_step = ahead->bytes / (codes ? 4 : 8);
+    const uint16_t *const *vectors = f->weights;
     EACH(ZERO)
-    for (int b = 0; b * 8 < n_pairs; b++) {
-        const int end = n_pairs - b * 8 < 8 ? n_pairs - b * 8 : 8;
-        const char *k = (const char *)(b < ahead->n ? ahead->tiles[b] : tiles[b]) + ahead->from;
+    if (s->b > 0) {
+#define LOAD(g, xg, yg)                                                                            \
+    xg = _mm512_load_ps(f->acc[g] + d);                                                            \
+    yg = _mm512_load_ps(f->acc[g] + d + skip);
+        EACH(LOAD)
+#undef LOAD
+    }
+    for (int b = s->b; b < s->b + 2 && b * 8 < s->end; b++) {
+        const int end = s->end - b * 8 < 8 ? s->end - b * 8 : 8;
+        const char *next = b == s->b ? s->next.x : s->next.y;
         if (codes) { /* weights beyond the pairs are zeros */
-            const uint8_t *p = (const uint8_t *)tiles[b] + 16 * hd + 16 * d;
-            for (int i = 0; i < end; i += 2, p += 64) {
+            const uint8_t *p = (const uint8_t *)s->tiles[b] + 16 * s->hd + 16 * d;
+            next += 16 * d;
+            for (int i = 0; i < end; i += 2, p += 64, next += 64) {
                 const int at = b * 16 + 2 * i;
                 __m512bh v, w, lx, lx2, ly, ly2;
                 code_lines(p, codes, &lx, &lx2);
                 code_lines(p + 16 * skip, codes, &ly, &ly2);
                 EACH(STEP2)
-                v16_prefetch(k);
-                k += k_step;
+                fetch(next);
+                fetch(next + 16 * skip);
             }
         } else {
-            const uint16_t *p = (const uint16_t *)tiles[b] + 16 * hd + 2 * d;
-            const uint16_t *next =
-                b * 8 + 8 < n_pairs ? (const uint16_t *)tiles[b + 1] + 16 * hd + 2 * d : p;
-            for (int i = 0; i < end; i++, p += 2 * hd, next += 2 * hd) {
+            const uint16_t *p = (const uint16_t *)s->tiles[b] + 16 * s->hd + 16 * d;
+            next += 32 * d;
+            for (int i = 0; i < end; i++, p += 32, next += 64) {
                 const int at = b * 16 + 2 * i;
-                const __m512bh lx = line(p), ly = line(p + 2 * skip);
+                const __m512bh lx = line(p), ly = line(p + 16 * skip);
                 __m512bh v;
                 EACH(STEP)
-                v16_prefetch(next);
-                v16_prefetch(next + 2 * skip);
-                v16_prefetch(k);
-                v16_prefetch(k + 64);
-                k += k_step;
+                fetch(next);
+                fetch(next + 32 * skip);
             }
         }
     }
+    if (s->is_last) {
+#define FINISH(g, xg, yg)                                                                          \
+    xg = _mm512_add_ps(xg, _mm512_setzero_ps());                                                   \
+    yg = _mm512_add_ps(yg, _mm512_setzero_ps());
+        EACH(FINISH)
+#undef FINISH
+    }
 #define STORE(g, xg, yg)                                                                           \
-    _mm512_store_ps(out[g] + d, _mm512_add_ps(xg, _mm512_setzero_ps()));                           \
-    _mm512_store_ps(out[g] + d + skip, _mm512_add_ps(yg, _mm512_setzero_ps()));
+    _mm512_store_ps(f->acc[g] + d, xg);                                                            \
+    _mm512_store_ps(f->acc[g] + d + skip, yg);
     EACH(STORE)
 #undef STORE
 }
 
-static inline __attribute__((always_inline)) void
-few_all_sums(float *const out[GROUP], const uint16_t *const vectors[GROUP],
-             const void *const *tiles, int n_pairs, int hd, const struct attn_part *part,
-             const struct code_tables *codes)
+static inline __attribute__((always_inline)) void few_all_sums(const struct few *f,
+                                                               const struct attn_part *part,
+                                                               int n_pairs,
+                                                               const struct code_tables *codes)
 {
-    const size_t k_bytes = (size_t)hd * (codes ? 16 : 32), passes = ((size_t)hd + 31) / 32;
-    struct ahead ahead = {part->next, part->n_next, 0, 0};
-    ahead.bytes = (k_bytes / passes + 63) / 64 * 64;
-    int d = 0;
-    for (; d + 32 <= hd; d += 32) {
-        few_sums(out, vectors, tiles, n_pairs, hd, d, 16, &ahead, codes);
-        ahead.from += ahead.bytes;
-    }
-    if (d < hd) {
-        ahead.bytes = k_bytes - ahead.from;
-        few_sums(out, vectors, tiles, n_pairs, hd, d, 0, &ahead, codes);
-    }
+    const int n_blocks = (n_pairs + 7) / 8;
+    struct few_pair s = {part->tiles, (size_t)part->head_dim, 0, n_pairs, 0, {0}};
+    const size_t v_at = s.hd * (codes ? 16 : 32);
+    const struct ahead here = ahead_of(part->tiles, 0, 1, 0, &s.next);
+    const struct ahead k = ahead_of(part->next, 0, part->n_next, 0, &here);
+    do {
+        s.next = ahead_of(part->tiles, s.b + 2, n_blocks, v_at, &k);
+        s.is_last = s.b + 2 >= n_blocks;
+        if (codes) {
+            const struct ahead scales = ahead_of(part->next, s.b, part->n_next, 32 * s.hd, &here);
+            fetch(scales.x);
+            fetch(scales.y);
+        }
+        size_t d = 0;
+        for (; d + 32 <= s.hd; d += 32) {
+            few_sums(f, &s, d, 16, codes);
+        }
+        if (d < s.hd) {
+            few_sums(f, &s, d, 0, codes);
+        }
+        s.b += 2;
+    } while (s.b < n_blocks);
 }
 
 /* ---- more queries ---- */
 
-/* Scores, not scaled yet, of all queries against blocks 0 .. n_blocks - 1. */
-static __attribute__((noinline)) void many_scores(float *scores, const struct attn_part *part,
-                                                  const void *const *tiles, int n_blocks)
+/* Scores of n_rows (a constant) queries from row on against the blocks of b[], whose columns begin
+ * at col[]; a missing block repeats the first. */
+struct score_args {
+    const uint16_t *q;
+    float *scores, *tops;
+    const char *b[4];
+    const float *kscale;
+    const int32_t *visible;
+    int col[4], hd, all_seen;
+};
+
+static inline __attribute__((always_inline)) void score_rows(const int n_rows,
+                                                             const struct score_args *s)
 {
-    const size_t hd = (size_t)part->head_dim;
-    struct micro_args s = {.ldc = ATTN_PARTITION, .lda = hd, .pairs = hd / 2, .is_first = 1};
+    const size_t hd = (size_t)s->hd;
+    const char *b0 = s->b[0], *b1 = s->b[1], *b2 = s->b[2], *b3 = s->b[3];
+    const uint16_t *a0 = s->q, *a1 = a0 + hd, *a2 = a1 + hd, *a3 = a2 + hd, *a4 = a3 + hd,
+                   *a5 = a4 + hd;
+    __m512 c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
+    __m512 c30, c31, c32, c33, c40, c41, c42, c43, c50, c51, c52, c53;
+    c00 = c01 = c02 = c03 = c10 = c11 = c12 = c13 = c20 = c21 = c22 = c23 = _mm512_setzero_ps();
+    c30 = c31 = c32 = c33 = c40 = c41 = c42 = c43 = c50 = c51 = c52 = c53 = _mm512_setzero_ps();
+#define SCORE(row, x0, x1, x2, x3, a)                                                              \
+    {                                                                                              \
+        const __m512bh v = pair(a + 2 * j);                                                        \
+        x0 = _mm512_dpbf16_ps(x0, v, w0);                                                          \
+        x1 = _mm512_dpbf16_ps(x1, v, w1);                                                          \
+        x2 = _mm512_dpbf16_ps(x2, v, w2);                                                          \
+        x3 = _mm512_dpbf16_ps(x3, v, w3);                                                          \
+    }
+    for (size_t j = 0; j < hd / 2; j++) {
+        const __m512bh w0 = line(b0 + 64 * j), w1 = line(b1 + 64 * j), w2 = line(b2 + 64 * j),
+                       w3 = line(b3 + 64 * j);
+        ROWS_6X4(SCORE)
+    }
+#undef SCORE
+    const int k0 = s->col[0], k1 = s->col[1], k2 = s->col[2], k3 = s->col[3];
+    const __m512 s0 = _mm512_load_ps(s->kscale + k0), s1 = _mm512_load_ps(s->kscale + k1),
+                 s2 = _mm512_load_ps(s->kscale + k2), s3 = _mm512_load_ps(s->kscale + k3);
+#define STORE(row, x0, x1, x2, x3, a)                                                              \
+    {                                                                                              \
+        float *const to = s->scores + row * ATTN_PARTITION, *const t = s->tops + row * 16;         \
+        x0 = _mm512_mul_ps(x0, s0);                                                                \
+        x1 = _mm512_mul_ps(x1, s1);                                                                \
+        x2 = _mm512_mul_ps(x2, s2);                                                                \
+        x3 = _mm512_mul_ps(x3, s3);                                                                \
+        _mm512_store_ps(to + k0, x0);                                                              \
+        _mm512_store_ps(to + k1, x1);                                                              \
+        _mm512_store_ps(to + k2, x2);                                                              \
+        _mm512_store_ps(to + k3, x3);                                                              \
+        __m512 top = _mm512_load_ps(t);                                                            \
+        if (s->all_seen) {                                                                         \
+            top = _mm512_max_ps(x0, top);                                                          \
+            top = _mm512_max_ps(x1, top);                                                          \
+            top = _mm512_max_ps(x2, top);                                                          \
+            top = _mm512_max_ps(x3, top);                                                          \
+        } else {                                                                                   \
+            const int n = s->visible[row];                                                         \
+            top = top_of(top, x0, n - k0);                                                         \
+            top = top_of(top, x1, n - k1);                                                         \
+            top = top_of(top, x2, n - k2);                                                         \
+            top = top_of(top, x3, n - k3);                                                         \
+        }                                                                                          \
+        _mm512_store_ps(t, top);                                                                   \
+    }
+    ROWS_6X4(STORE)
+#undef STORE
+}
+
+/* The least and the most that queries i .. i + n - 1 see. */
+static inline int least_seen(const struct attn_part *part, int i, int n)
+{
+    int least = part->visible[i];
+    for (int g = i + 1; g < i + n; g++) {
+        least = part->visible[g] < least ? part->visible[g] : least;
+    }
+    return least;
+}
+
+static inline int most_seen(const struct attn_part *part, int i, int n)
+{
+    int most = part->visible[i];
+    for (int g = i + 1; g < i + n; g++) {
+        most = part->visible[g] > most ? part->visible[g] : most;
+    }
+    return most;
+}
+
+static inline int rows_from(const struct attn_part *part, int i)
+{
+    return part->n_q - i < MICRO_ROWS ? part->n_q - i : MICRO_ROWS;
+}
+
+static __attribute__((noinline)) void many_scores(const struct attn_part *part,
+                                                  const struct work *w, const void *const *tiles,
+                                                  int n_blocks)
+{
+    struct score_args s = {.kscale = w->kscale, .hd = part->head_dim};
+    for (int i = 0; i < part->n_q; i++) {
+        _mm512_store_ps(w->tops + i * 16, _mm512_set1_ps(-INFINITY));
+    }
     for (int b = 0; b < n_blocks; b += 4) {
-        int n;
         for (int t = 0; t < 4; t++) {
             const int at = b + t < n_blocks ? b + t : b;
             s.b[t] = tiles[at];
-            s.col[t] = (size_t)(at - b) * 16;
+            s.col[t] = at * 16;
         }
-        for (int i = 0; i < part->n_q; i += n) {
-            n = part->n_q - i < MICRO_ROWS ? part->n_q - i : MICRO_ROWS;
-            int most = 0;
-            for (int g = i; g < i + n; g++) {
-                most = part->visible[g] > most ? part->visible[g] : most;
-            }
-            if (b * 16 < most) {
-                s.c = scores + (size_t)i * ATTN_PARTITION + b * 16;
-                s.a = (const uint16_t *)part->q + (size_t)i * hd;
-                micro_rows(n, 0, &s);
+        for (int i = 0; i < part->n_q; i += MICRO_ROWS) {
+            const int n = rows_from(part, i);
+            if (b * 16 < most_seen(part, i, n)) {
+                s.q = (const uint16_t *)part->q + (size_t)i * (size_t)s.hd;
+                s.scores = w->scores + i * ATTN_PARTITION;
+                s.tops = w->tops + i * 16;
+                s.visible = part->visible + i;
+                s.all_seen = least_seen(part, i, n) >= b * 16 + 64;
+                ROW_COUNTS(n, score_rows, &s)
             }
         }
     }
@@ -282,11 +521,11 @@ static inline __attribute__((always_inline)) void many_sums(const int n_rows, fl
     _mm512_store_ps(c + row * ldc + k3, _mm512_add_ps(x3, _mm512_setzero_ps()));
     c += d;
     for (int b = 0; b * 8 < n_pairs; b++) {
-        const uint16_t *p = (const uint16_t *)tiles[b] + 16 * hd + 2 * d;
+        const uint16_t *p = (const uint16_t *)tiles[b] + 16 * (size_t)(hd + d);
         const int end = n_pairs - b * 8 < 8 ? n_pairs * 2 : b * 16 + 16;
-        for (int j = b * 16; j < end; j += 2, p += 2 * hd) {
-            const __m512bh w0 = line(p), w1 = line(p + 2 * k1), w2 = line(p + 2 * k2),
-                           w3 = line(p + 2 * k3);
+        for (int j = b * 16; j < end; j += 2, p += 32) {
+            const __m512bh w0 = line(p), w1 = line(p + 16 * k1), w2 = line(p + 16 * k2),
+                           w3 = line(p + 16 * k3);
             ROWS_6X4(SUM)
         }
     }
@@ -302,8 +541,8 @@ static void rest_sums(float *acc, const uint16_t *p, const void *const *tiles, i
     for (int d = 0; d < hd && 2 * from_pair < n; d += 16) {
         __m512 c = _mm512_load_ps(acc + d);
         for (int j = from_pair; 2 * j < n; j++) {
-            __m512i v = _mm512_load_si512((const uint16_t *)tiles[j / 8] + 16 * hd +
-                                          j % 8 * hd * 2 + d * 2);
+            __m512i v = _mm512_load_si512((const uint16_t *)tiles[j / 8] + 16 * (size_t)(hd + d) +
+                                          j % 8 * 32);
             if (2 * j + 1 == n) {
                 v = _mm512_and_si512(v, _mm512_set1_epi32(0xffff));
             }
@@ -313,90 +552,43 @@ static void rest_sums(float *acc, const uint16_t *p, const void *const *tiles, i
     }
 }
 
-static void many_all_sums(const struct attn_part *part, const uint16_t *weights,
-                          const void *const *tiles)
+static __attribute__((noinline)) void
+many_all_sums(const struct attn_part *part, const uint16_t *weights, const void *const *tiles)
 {
     const int hd = part->head_dim;
-    int least[ATTN_MAX_Q], n; /* of each group, pairs that all its queries see */
-    for (int i = 0; i < part->n_q; i += n) {
-        n = part->n_q - i < MICRO_ROWS ? part->n_q - i : MICRO_ROWS;
-        least[i] = part->visible[i];
-        for (int g = i + 1; g < i + n; g++) {
-            least[i] = part->visible[g] < least[i] ? part->visible[g] : least[i];
-        }
-        least[i] /= 2;
-    }
     for (int d = 0; d < hd; d += 64) {
         for (int i = 0; i < part->n_q; i += MICRO_ROWS) {
+            const int n = rows_from(part, i), n_pairs = least_seen(part, i, n) / 2;
             float *c = part->acc + (size_t)i * (size_t)hd;
             const uint16_t *w = weights + (size_t)i * ATTN_PARTITION;
-            ROW_COUNTS(part->n_q - i, many_sums, c, w, tiles, least[i], hd, d)
+            ROW_COUNTS(n, many_sums, c, w, tiles, n_pairs, hd, d)
         }
     }
     for (int i = 0; i < part->n_q; i++) {
+        const int first = i / MICRO_ROWS * MICRO_ROWS;
         rest_sums(part->acc + (size_t)i * (size_t)hd, weights + (size_t)i * ATTN_PARTITION, tiles,
-                  hd, least[i / MICRO_ROWS * MICRO_ROWS], part->visible[i]);
+                  hd, least_seen(part, first, rows_from(part, first)) / 2, part->visible[i]);
     }
 }
 
-/* lanes_softmax with the conversion instruction, and with the scores' scales (NULL: vscale, one).
- * Beyond n to the end of the last block weights are zeros. */
-static void softmax(float *s, uint16_t *weights, int n, const float *kscale, const float *vscale,
-                    float *m, float *l)
-{
-    v16 top = v16_set1(-INFINITY), sum = v16_zero();
-    for (int j = 0; j < n; j += 16) {
-        const v16 x = v16_mul(v16_load(s + j), v16_load(kscale + j));
-        v16_store(s + j, x);
-        top = v16_max(v16_keep_n(x, lanes_count(j, n), top), top);
-    }
-    *m = v16_fold_max(top);
-    top = v16_set1(*m);
-    for (int j = 0; j < n; j += 16) {
-        v16 p = lanes_exp(v16_sub(v16_load(s + j), top));
-        p = v16_keep_n(p, lanes_count(j, n), v16_zero());
-        sum = v16_add(sum, p);
-        if (vscale != NULL) {
-            p = v16_keep_n(v16_mul(p, v16_load(vscale + j)), lanes_count(j, n), v16_zero());
-        }
-        _mm256_store_si256((__m256i *)(void *)(weights + j), (__m256i)_mm512_cvtneps_pbh(p));
-    }
-    *l = v16_fold_add(sum);
-}
-
-struct work {
-    float *scores;     /* [ATTN_MAX_Q][ATTN_PARTITION] */
-    uint16_t *weights; /* the same */
-    float *kscale, *vscale;
-    uint16_t *expanded;
-};
-
-static void all_softmax(const struct attn_part *part, const struct work *w)
-{
-    for (int i = 0; i < part->n_q; i++) {
-        const size_t at = (size_t)i * ATTN_PARTITION;
-        softmax(w->scores + at, w->weights + at, part->visible[i], w->kscale,
-                part->kv == KV_ACT ? NULL : w->vscale, &part->m[i], &part->l[i]);
-    }
-}
+/* ---- one partition ---- */
 
 static inline __attribute__((always_inline)) void few(const struct attn_part *part,
                                                       const struct work *w, int n_blocks,
                                                       const struct code_tables *codes)
 {
-    const int hd = part->head_dim, n = part->n_q;
-    const uint16_t *q[GROUP], *p[GROUP];
-    float *s[GROUP], *acc[GROUP];
-    int least = ATTN_PARTITION;
+    const int hd = part->head_dim, n = part->n_q, least = least_seen(part, 0, n);
+    struct few f;
     for (int g = 0; g < GROUP; g++) {
-        const int at = g < n ? g : 0; /* a missing query repeats the first */
-        q[g] = (const uint16_t *)part->q + (size_t)at * (size_t)hd;
-        s[g] = w->scores + at * ATTN_PARTITION;
-        p[g] = w->weights + at * ATTN_PARTITION;
-        acc[g] = part->acc + (size_t)at * (size_t)hd;
-        least = part->visible[at] < least ? part->visible[at] : least;
+        const int at = g < n ? g : 0;
+        f.q[g] = (const uint16_t *)part->q + (size_t)at * (size_t)hd;
+        f.scores[g] = w->scores + at * ATTN_PARTITION;
+        f.tops[g] = w->tops + at * 16;
+        f.weights[g] = w->weights + at * ATTN_PARTITION;
+        f.acc[g] = part->acc + (size_t)at * (size_t)hd;
+        f.visible[g] = part->visible[at];
     }
-    few_scores(s, q, part->tiles, n_blocks, hd, codes);
+    few_scores(&f, part, w->kscale, n_blocks, codes);
     all_softmax(part, w);
     if (codes) {
         /* Any code stands for a number: what a query doesn't see weighs nothing. */
@@ -405,12 +597,12 @@ static inline __attribute__((always_inline)) void few(const struct attn_part *pa
             memset(w->weights + g * ATTN_PARTITION + end, 0,
                    (size_t)(n_blocks * 16 - end) * sizeof *w->weights);
         }
-        few_all_sums(acc, p, part->tiles, n_blocks * 8, hd, part, codes);
+        few_all_sums(&f, part, n_blocks * 8, codes);
         return;
     }
-    few_all_sums(acc, p, part->tiles, least / 2, hd, part, codes);
+    few_all_sums(&f, part, least / 2, codes);
     for (int g = 0; g < n; g++) {
-        rest_sums(acc[g], p[g], part->tiles, hd, least / 2, part->visible[g]);
+        rest_sums(f.acc[g], f.weights[g], part->tiles, hd, least / 2, part->visible[g]);
     }
 }
 
@@ -437,25 +629,22 @@ static void many(const struct attn_part *part, const struct work *w, int n_block
         }
         tiles = expanded;
     }
-    many_scores(w->scores, part, tiles, n_blocks);
+    many_scores(part, w, tiles, n_blocks);
     all_softmax(part, w);
     many_all_sums(part, w->weights, tiles);
 }
 
 void avx512bf16_attn_part(const struct attn_part *part)
 {
-    struct work w = {.scores = part->scratch};
+    _Alignas(64) float tops[ATTN_MAX_Q * 16];
+    struct work w = {.scores = part->scratch, .tops = tops};
     w.weights = (uint16_t *)(void *)(w.scores + ATTN_MAX_Q * ATTN_PARTITION);
     w.expanded = (uint16_t *)(void *)(w.scores + ATTN_MAX_Q * (ATTN_PARTITION + MAX_HEAD_DIM));
     w.kscale = w.scores + ATTN_SCRATCH_FLOATS - 2 * ATTN_PARTITION;
     w.vscale = w.kscale + ATTN_PARTITION;
     const v16 scale = v16_set1(part->scale);
     const size_t hd = (size_t)part->head_dim;
-    int n_blocks = 0;
-    for (int i = 0; i < part->n_q; i++) {
-        const int n = (part->visible[i] + 15) / 16;
-        n_blocks = n > n_blocks ? n : n_blocks;
-    }
+    const int n_blocks = (most_seen(part, 0, part->n_q) + 15) / 16;
     for (int b = 0; b < n_blocks; b++) {
         v16 k = scale;
         if (part->kv != KV_ACT) {
