@@ -343,10 +343,10 @@ static void finish(struct engine *en, struct group *g, uint64_t now)
     }
 }
 
-static void fail(struct engine *en, struct group *g)
+static void fail(struct engine *en, struct group *g, const char *why)
 {
     for (int i = g->n_seqs - 1; i >= 0; i--) {
-        step_end(en, &g->seqs[i], FINISH_ERROR, "out of memory");
+        step_end(en, &g->seqs[i], FINISH_ERROR, why);
     }
 }
 
@@ -354,7 +354,7 @@ int beam_report(struct engine *en, struct seq *q, uint64_t now)
 {
     struct group *g = q->group;
     struct beams *b = g->beams;
-    int n_live = 0, n_tokens = q->n_out, n_counted = 0;
+    int n_live = 0, n_tokens = q->n_out, n_counted = 0, numbers = 1;
     q->held = 1;
     for (int i = 0; i < g->n_seqs; i++) {
         if (g->seqs[i].state == SEQ_UNBORN) {
@@ -364,20 +364,29 @@ int beam_report(struct engine *en, struct seq *q, uint64_t now)
         if (!g->seqs[i].held) {
             return 0; /* the others are still on the way */
         }
+        /* behind the entry that isn't used, the best candidate */
+        numbers &=
+            isfinite(
+                b->tops[(size_t)g->seqs[i].sample * (size_t)(1 + b->n_candidates) + 1].logprob) !=
+            0;
+    }
+    if (!numbers) {
+        fail(en, g, STEP_NO_NUMBERS);
+        return 0;
     }
     if (n_tokens == 0) {
         step_first_token(en, q, now);
         n_counted = q->n_prompt;
     }
     if (choose(en, g, n_tokens) < 0) {
-        fail(en, g);
+        fail(en, g, "out of memory");
         return 0;
     }
     int is_last = n_tokens + 1 >= q->max_out;
     for (int i = 0; is_last && i < b->n_best; i++) {
         if (close_hypothesis(g, &b->best[i], n_tokens + 1,
                              score_of(g, b->best[i].sum, n_tokens + 1), FINISH_LENGTH, -1) < 0) {
-            fail(en, g);
+            fail(en, g, "out of memory");
             return 0;
         }
     }

@@ -98,6 +98,8 @@ int step_grammar_start(const struct engine_request *r);
 void step_born(struct engine *en, struct seq *q, const struct seq *parent, uint64_t now_ns);
 void step_first_token(struct engine *en, struct seq *q, uint64_t now_ns); /* statistics */
 /* Ends a sample with `ev` as its last event. */
+#define STEP_NO_NUMBERS                                                                            \
+    "the model's logits are no numbers (NaN or infinite): its weights or scales are broken"
 void step_end_with(struct engine *en, struct seq *q, enum finish_reason reason,
                    struct engine_event *ev, const char *error);
 /* Ends a sample that may be in any state: tells the scheduler, the statistics and the receiver. */

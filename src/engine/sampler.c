@@ -522,7 +522,11 @@ int32_t sampler_draw(struct sampler *s, const struct sampler_row *r)
         x = s->y;
     }
     int32_t best = s->kernels->argmax(x, s->vocab_size);
-    if (r->params->temperature < GREEDY_BELOW || !isfinite(x[best])) {
+    if (!isfinite(x[best])) { /* all masked: any; else the model computes nothing */
+        const float *raw = r->raw != NULL ? r->raw : r->logits;
+        return isfinite(raw[s->kernels->argmax(raw, s->vocab_size)]) ? best : SAMPLER_NO_NUMBERS;
+    }
+    if (r->params->temperature < GREEDY_BELOW) {
         return best;
     }
     return draw_random(s, r, x, best);

@@ -16,10 +16,14 @@ struct sampler_row {
     const struct sampling_params *params;
     const int32_t *prompt, *out; /* what the sequence holds before the token drawn here */
     int n_prompt, n_out;
-    int eos_id;    /* -1 none */
-    int must_stop; /* a grammar leaves stop tokens only: min_tokens doesn't forbid them */
-    uint64_t seed; /* of this sample; see rng.h */
+    int eos_id;       /* -1 none */
+    int must_stop;    /* a grammar leaves stop tokens only: min_tokens doesn't forbid them */
+    uint64_t seed;    /* of this sample; see rng.h */
+    const float *raw; /* the row before anything was masked; NULL: logits is it */
 };
+/* What stands for an id when the raw logits hold none to choose: all are NaN or -inf, or the largest
+ * is infinite. */
+#define SAMPLER_NO_NUMBERS (-2)
 /* The row with every entry whose bit is not set in `mask` at -inf: own memory, until the next call.
  * mask may be sampler_mask_words(s), scratch of the sampler. */
 const float *sampler_masked(struct sampler *s, const float *logits, const uint32_t *mask);

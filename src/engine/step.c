@@ -458,8 +458,8 @@ static void draw(const struct engine *en, const struct sample_job *job, struct s
     const struct seq *q = job->seq;
     const struct engine_request *r = q->group->req;
     int must_stop;
-    const float *logits =
-        constrain(en, r, at, job->logits + (size_t)i * en->ops.logits_stride, s, &must_stop);
+    const float *raw = job->logits + (size_t)i * en->ops.logits_stride;
+    const float *logits = constrain(en, r, at, raw, s, &must_stop);
     if (logits == NULL) { /* no token may follow, not even an end: accept() ends the sample */
         job->out[i].id = -1;
         return;
@@ -474,8 +474,12 @@ static void draw(const struct engine *en, const struct sample_job *job, struct s
         .eos_id = en->o.eos_id,
         .seed = q->seed,
         .must_stop = must_stop,
+        .raw = raw,
     };
     job->out[i].id = sampler_draw(s, &row);
+    if (job->out[i].id < 0) {
+        return; /* accept() ends the sample */
+    }
     take_logprobs(job, s, logits, &job->out[i], job->top + (size_t)i * (size_t)(job->n_top + 1));
 }
 
@@ -669,13 +673,15 @@ static void count_draft(struct engine *en, int n_draft, int n_accepted)
     }
 }
 
-/* Adds the tokens that were drawn to the sequence. `*impossible`: none may follow them. */
+/* Adds the tokens that were drawn to the sequence. *impossible: 0, or below it what was drawn when
+ * none may follow them. */
 static enum finish_reason take_tokens(struct engine *en, struct seq *q, struct engine_event *ev,
                                       int *impossible)
 {
     enum finish_reason reason = FINISH_NONE;
-    *impossible = ev->tokens[ev->n_tokens - 1].id < 0;
-    ev->n_tokens -= *impossible;
+    const int32_t last = ev->tokens[ev->n_tokens - 1].id;
+    *impossible = last < 0 ? last : 0;
+    ev->n_tokens -= last < 0;
     for (int i = 0; i < ev->n_tokens; i++) {
         int32_t id = ev->tokens[i].id;
         q->grammar_config = follow_grammar(en, q, q->grammar_config, id);
@@ -708,7 +714,9 @@ static int accept(struct engine *en, struct seq *q, const struct seq *parent, ui
         }
         q->last_token_ns = now;
     }
-    if (impossible) {
+    if (impossible == SAMPLER_NO_NUMBERS) {
+        step_end_with(en, q, FINISH_ERROR, ev, STEP_NO_NUMBERS);
+    } else if (impossible) {
         int complete = grammar_can_stop(q->group->req->grammar, q->grammar_config);
         step_end_with(en, q, complete ? FINISH_STOP : FINISH_ERROR, ev,
                       complete ? NULL : "no token can continue the structured output");

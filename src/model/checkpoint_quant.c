@@ -5,7 +5,6 @@
  * shape that packed words stand for, and zero points that are all the same middle. */
 #include "model/checkpoint_find.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -290,8 +289,8 @@ static struct quant_matrix *new_matrix(struct finder *f, struct checkpoint_view 
     return m;
 }
 
-/* One scale for all activations of the layer, of which all must be of use: more than 0, and no
- * subnormal number, which the kernels take for 0. Symmetric ones may have a zero point that is 0. */
+/* One scale for all activations of the layer. Refused is one with which all that f16 can hold would
+ * be the code 0, or saturate. Symmetric ones may have a zero point that is 0. */
 static void find_input_scale(struct finder *f, struct quant_matrix *m, const char *layer)
 {
     const struct tensor *t = require(f, layer, "input_scale"),
@@ -317,7 +316,8 @@ static void find_input_scale(struct finder *f, struct quant_matrix *m, const cha
     }
     if (f->failed == 0) {
         m->input_scale = tensor_float(t, 0);
-        if (!isnormal(m->input_scale) || m->input_scale < 0) {
+        const float top = m->format == WEIGHT_I8 ? 127 : 448;
+        if (!(m->input_scale <= 65504 && m->input_scale * top >= 0x1p-24f)) {
             find_failed(f, ERR_FORMAT, t, "is %g, expected a scale of activations, above 0",
                         (double)m->input_scale);
         }

@@ -310,12 +310,54 @@ int quant_fit(struct weight *w, const struct quant_matrix *m, int first)
     return integers;
 }
 
-static int refuse_scale(const struct quant_matrix *m, int row, size_t group, float s, struct err *e)
+/* Of a code. E5M2 has as wide a range as f16 itself and may be unscaled: 1. */
+static float largest_code(const struct quant_matrix *m)
+{
+    switch (m->format) {
+    case WEIGHT_I8:
+        return 127;
+    case WEIGHT_I6:
+    case WEIGHT_C2:
+        return 32;
+    case WEIGHT_F8_E4M3:
+        return 448;
+    case WEIGHT_F8_E5M2:
+        return 1;
+    default:
+        return m->has_offset ? 15 : 8;
+    }
+}
+
+/* Of what stands between a super-scale and a weight: the scale of a group, and a code. */
+static float largest_product(const struct quant_matrix *m)
+{
+    const float sub = m->layout == QUANT_WINT2 ? 15 : m->codes->type == TENSOR_Q6_K ? 127 : 63;
+    return sub * largest_code(m);
+}
+
+/* Codes with a sign have no use for a negative scale, and those of a zero point none either; GGUF and
+ * symmetric 4 bits write it where the largest weight is to be -8. */
+static int takes_negative(const struct quant_matrix *m)
+{
+    return m->layout == QUANT_BLOCKS || m->layout == QUANT_CT_PACKED || m->layout == QUANT_WINT2;
+}
+
+/* `times`: the most that the scale is multiplied with. What comes to more than 65,504, which no f16
+ * file could hold, makes senseless text, silently as long as activations stay finite. */
+static int check_scale(const struct quant_matrix *m, int row, size_t group, float s, float times,
+                       struct err *e)
 {
     const struct tensor *t = m->scales != NULL ? m->scales : m->codes;
-    return err_set(e, ERR_FORMAT,
-                   "%s: tensor %s: the scale of row %d, group %zu is %g, expected a finite number",
-                   t->file, t->name, row, group, (double)s);
+    const float most = 65504 / times;
+    if (fabsf(s) <= most && (s >= 0 || takes_negative(m))) {
+        return 0;
+    }
+    return err_set(
+        e, ERR_FORMAT,
+        "%s: tensor %s: the scale of row %d, group %zu is %g, expected a finite number %s "
+        "%g",
+        t->file, t->name, row, group, (double)s,
+        takes_negative(m) ? "of a magnitude up to" : "from 0 to", (double)most);
 }
 
 static int check_codes(const struct quant_matrix *m, int row0, int n, const uint8_t *codes,
@@ -344,8 +386,8 @@ static int read_supers(const struct quant_matrix *m, const struct weight *w, int
         for (int i = 0; i < supers; i++) {
             const float s = m->layout == QUANT_WINT2 ? tensor_float(m->scales, (size_t)(row0 + r))
                                                      : k_quant_scale(m, row0 + r, (size_t)i);
-            if (!isfinite(s)) {
-                return refuse_scale(m, row0 + r, (size_t)i, s, e);
+            if (check_scale(m, row0 + r, (size_t)i, s, largest_product(m), e) < 0) {
+                return e->code;
             }
             scales[r * supers + i] = s;
         }
@@ -371,8 +413,8 @@ int quant_read_levels(const struct quant_matrix *m, const struct weight *w, int 
         }
         for (int i = 0; i < supers && w->has_offset; i++) {
             const float s = m->has_offset ? half_at(block_at(m, row0 + r, (size_t)i) + 2) : 0.0f;
-            if (!isfinite(s)) {
-                return refuse_scale(m, row0 + r, (size_t)i, s, e);
+            if (check_scale(m, row0 + r, (size_t)i, s, 63, e) < 0) {
+                return e->code;
             }
             out->offset[r * supers + i] = -s;
         }
@@ -416,8 +458,8 @@ int quant_read_rows(const struct quant_matrix *m, const struct weight *w, int ro
             int j0 = g * w->group, j1 = j0 + w->group < m->cols ? j0 + w->group : m->cols;
             size_t from = (size_t)(j0 / m->group);
             float s = scale_at(m, row0 + r, from);
-            if (!isfinite(s)) {
-                return refuse_scale(m, row0 + r, from, s, e);
+            if (check_scale(m, row0 + r, from, s, largest_code(m), e) < 0) {
+                return e->code;
             }
             scales[(size_t)r * (size_t)groups + (size_t)g] = s;
             int zero = is_integer(m->format) ? zero_at(m, row0 + r, from) : 0;

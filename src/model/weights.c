@@ -362,6 +362,51 @@ static int pack_codes(const struct packing *p, int tile0, int tile1, struct err 
     return rc;
 }
 
+/* The first of n elements that is NaN or infinite, or n. Exponents of nothing but ones are looked for
+ * in all of them first: one pass without a branch. */
+static size_t first_bad(const void *data, size_t n, enum dtype type)
+{
+    size_t i = 0;
+    uint32_t bad = 0;
+    if (type == DTYPE_F32) {
+        const uint32_t *x = data;
+        for (; i < n; i++) {
+            bad |= (x[i] & 0x7f800000u) == 0x7f800000u;
+        }
+        for (i = bad ? 0 : n; i < n && (x[i] & 0x7f800000u) != 0x7f800000u; i++) {
+        }
+        return i;
+    }
+    const uint16_t *x = data, ones = type == DTYPE_F16 ? 0x7c00 : 0x7f80;
+    for (; i < n; i++) {
+        bad |= (x[i] & ones) == ones;
+    }
+    for (i = bad ? 0 : n; i < n && (x[i] & ones) != ones; i++) {
+    }
+    return i;
+}
+
+/* Rows of a plain matrix that are being packed hold numbers only. */
+static int check_numbers(const struct packing *p, int tile0, int tile1, struct err *e)
+{
+    const struct checkpoint_view *v = p->view;
+    const int row0 = tile0 * TILE_N, row1 = tile1 * TILE_N < v->rows ? tile1 * TILE_N : v->rows;
+    const int by_row = v->stride_col == 1;
+    const size_t n = (size_t)(by_row ? v->cols : row1 - row0);
+    for (int i = by_row ? row0 : 0; i < (by_row ? row1 : v->cols); i++) {
+        const size_t at = by_row ? (size_t)i * v->stride_row
+                                 : (size_t)i * v->stride_col + (size_t)row0 * v->stride_row;
+        const size_t bad =
+            first_bad((const uint8_t *)p->src + at * dtype_size(v->dtype), n, v->dtype);
+        if (bad < n) {
+            return err_set(e, ERR_FORMAT, "%s: tensor %s: row %d, column %d is not a finite number",
+                           v->tensor->file, v->tensor->name, by_row ? i : row0 + (int)bad,
+                           by_row ? (int)bad : i);
+        }
+    }
+    return 0;
+}
+
 static void pack_tasks(void *arg, int worker, int n_workers)
 {
     (void)worker;
@@ -380,13 +425,16 @@ static void pack_tasks(void *arg, int worker, int n_workers)
         int tile0 = (task - p->first_task) * p->tiles_per_task,
             n_tiles = round_tiles(v->rows) / TILE_N;
         int tile1 = tile0 + p->tiles_per_task < n_tiles ? tile0 + p->tiles_per_task : n_tiles;
+        struct err e;
+        const int rc =
+            v->quant != NULL ? pack_codes(p, tile0, tile1, &e) : check_numbers(p, tile0, tile1, &e);
+        if (rc < 0 && atomic_exchange(&g->failed, rc) == 0) {
+            g->e = e;
+        }
         if (v->quant != NULL) {
-            struct err e;
-            int rc = pack_codes(p, tile0, tile1, &e);
-            if (rc < 0 && atomic_exchange(&g->failed, rc) == 0) {
-                g->e = e;
-            }
-        } else if (weight_is_quantized(p->w)) {
+            continue;
+        }
+        if (weight_is_quantized(p->w)) {
             weight_quantize(p->w, v->rows, p->src, v->dtype, v->stride_row, v->stride_col,
                             p->w->format == WEIGHT_F8_E4M3 ? F8_BLOCK_TILES * TILE_N : 1, tile0,
                             tile1, p->tile_step, p->tile_offset);

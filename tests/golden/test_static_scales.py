@@ -143,6 +143,8 @@ FAULTS = {
     "negative": (scale_of("F32", [1], struct.pack("<f", -1)), DOWN + "input_scale", "is -1"),
     "NaN": (scale_of("F32", [1], struct.pack("<f", float("nan"))), DOWN + "input_scale", "nan"),
     "infinite": (scale_of("F32", [1], struct.pack("<f", float("inf"))), DOWN + "input_scale", "inf"),
+    "absurdly large": (scale_of("F32", [1], struct.pack("<f", 1e30)), DOWN + "input_scale", "1e+30"),
+    "absurdly small": (scale_of("F32", [1], struct.pack("<f", 1e-30)), DOWN + "input_scale", "1e-30"),
     "subnormal": (scale_of("F32", [1], struct.pack("<f", 1e-40)), DOWN + "input_scale", "expected a scale"),
     "one of each input": (scale_of("F32", [352], struct.pack("<f", 1) * 352), DOWN + "input_scale", "[352]"),
     "whole numbers": (scale_of("I32", [1], bytes(4)), DOWN + "input_scale", "I32"),

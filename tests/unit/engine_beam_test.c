@@ -345,6 +345,15 @@ static void an_abort_and_a_failing_step_end_all_beams(void **state)
             assert_int_equal(g->got[0].finish[k], FINISH_ERROR);
         }
         close_rig(g);
+        g = open_rig(&o, 200, 0);
+        g->fake.poison = fail_at % 2 ? NAN : INFINITY;
+        atomic_store(&g->fake.poison_at, fail_at);
+        submit(g, beam_request(prompt, 20, 4, 12, 1.0));
+        receive_all(g);
+        for (int k = 0; k < 4; k++) {
+            assert_int_equal(g->got[0].finish[k], FINISH_ERROR);
+        }
+        close_rig(g);
     }
     for (int us = 0; us < 12000; us += 1500) {
         struct rig *g = open_rig(&o, 200, 0);

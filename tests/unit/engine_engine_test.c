@@ -479,6 +479,35 @@ static void a_failing_step_ends_its_requests_with_an_error_and_the_engine_goes_o
     close_rig(g);
 }
 
+static void logits_that_are_no_numbers_end_a_request_with_an_error_and_no_token(void **state)
+{
+    (void)state;
+    static const float values[] = {NAN, INFINITY, -INFINITY};
+    struct rig *g = quick_rig();
+    int32_t p[60];
+    make_prompt(p, 60, 1);
+    for (int i = 0; i < 6; i++) {
+        g->fake.poison = values[i % 3];
+        atomic_store(&g->fake.poison_at, i < 3 ? 3 : 1);
+        struct engine_request *r = new_request(p, 40 + i, 200);
+        const int n = 1 + i % 2;
+        r->params.n = n;
+        r->params.temperature = i % 2;
+        r->params.seed = i;
+        const int at = submit(g, r);
+        receive(g, -1);
+        for (int k = 0; k < n; k++) {
+            assert_int_equal(g->r[at][k].finish, FINISH_ERROR);
+            assert_int_equal(g->r[at][k].n, i < 3 ? 2 : 0);
+            assert_non_null(strstr(g->r[at][k].error, "no numbers"));
+        }
+    }
+    const int at = submit(g, new_request(p, 60, 20));
+    receive(g, -1);
+    expect_greedy(g, at, p, 60, 20);
+    close_rig(g);
+}
+
 static void aborts_end_a_request_in_every_state(void **state)
 {
     (void)state;
@@ -875,6 +904,7 @@ int main(void)
         cmocka_unit_test(stop_tokens_and_eos_end_a_sample_as_told),
         cmocka_unit_test(min_tokens_keeps_stop_tokens_away),
         cmocka_unit_test(a_failing_step_ends_its_requests_with_an_error_and_the_engine_goes_on),
+        cmocka_unit_test(logits_that_are_no_numbers_end_a_request_with_an_error_and_no_token),
         cmocka_unit_test(aborts_end_a_request_in_every_state),
         cmocka_unit_test(a_step_that_nobody_wants_any_more_ends_early_and_leaves_nothing),
         cmocka_unit_test(a_step_with_one_request_left_goes_to_its_end),

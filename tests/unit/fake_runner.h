@@ -29,7 +29,9 @@ struct fake_runner {
     atomic_int long_runs; /* … of the first so many steps; 0: of all */
     int (*unwanted)(void *);
     void *unwanted_arg;
-    atomic_int fail_at; /* n > 0: the n-th run from now fails */
+    atomic_int fail_at;   /* n > 0: the n-th run from now fails */
+    atomic_int poison_at; /* n > 0: the n-th run from now gives logits that are all `poison` */
+    float poison;
     atomic_int n_runs, max_rows_seen, max_seqs_seen;
     atomic_int n_rows_total;
     atomic_int closed;
@@ -142,6 +144,11 @@ static inline int fake_run(void *ctx, const struct forward_batch *b, const float
                 h = fake_hash(f, q, b->kv_index[r] + 1 - f->window, b->kv_index[r]);
             }
             fake_row(f, h, f->logits + (size_t)n_logits++ * f->ops.logits_stride);
+        }
+    }
+    if (atomic_load(&f->poison_at) > 0 && atomic_fetch_sub(&f->poison_at, 1) == 1) {
+        for (size_t i = 0; i < (size_t)n_logits * f->ops.logits_stride; i++) {
+            f->logits[i] = f->poison;
         }
     }
     *logits = f->logits;
