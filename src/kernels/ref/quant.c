@@ -107,26 +107,44 @@ static float input_scale(const struct weight *w, const uint8_t *a, int group)
     return s;
 }
 
-/* The chain or the exact sum of one group and one output. */
-static float group_sum(const struct weight *w, const struct tile *parts, const uint8_t *a,
-                       enum act_type t, int tile, int r, int from, int to)
+/* The chains or the exact sums of one group: m rows of `a` (lda bytes apart) by the tile's 16 outputs. An element
+ * of the matrix is decoded once for all rows. */
+static void group_sums(float acc[][TILE_N], const struct weight *w, const struct tile *parts,
+                       const uint8_t *a, size_t lda, int m, enum act_type t, int tile, int from,
+                       int to)
 {
-    int32_t sum = 0;
-    float acc = 0;
+    const int32_t *order = w->order != NULL ? w->order[tile] : NULL;
+    const enum act_type type = w->input == INPUT_ACT ? t : ACT_BF16;
+    int32_t sum[REF_ROWS][TILE_N] = {{0}};
+    float even[TILE_N], odd[TILE_N];
+    memset(acc, 0, (size_t)m * sizeof acc[0]);
     for (int k = from; k < to; k += 2) {
-        const float even = value_of(w, parts, r, k), odd = value_of(w, parts, r, k + 1);
-        if (w->input == INPUT_I8) {
-            const int8_t *codes = (const int8_t *)a + k / 8 * 8;
-            sum += (int32_t)even * codes[place_of(k)] + (int32_t)odd * codes[place_of(k + 1)];
-            continue;
+        for (int r = 0; r < TILE_N; r++) {
+            even[r] = value_of(w, parts, r, k);
+            odd[r] = value_of(w, parts, r, k + 1);
         }
-        const int32_t *order = w->order != NULL ? w->order[tile] : NULL;
-        const enum act_type type = w->input == INPUT_ACT ? t : ACT_BF16;
-        const float x = ref_load(a, (size_t)(order ? order[k] : k), type);
-        const float y = ref_load(a, (size_t)(order ? order[k + 1] : k + 1), type);
-        acc = ref_fma(x, even, ref_fma(y, odd, acc));
+        for (int i = 0; i < m; i++) {
+            const uint8_t *row = a + (size_t)i * lda;
+            if (w->input == INPUT_I8) {
+                const int8_t *codes = (const int8_t *)row + k / 8 * 8;
+                const int32_t x = codes[place_of(k)], y = codes[place_of(k + 1)];
+                for (int r = 0; r < TILE_N; r++) {
+                    sum[i][r] += (int32_t)even[r] * x + (int32_t)odd[r] * y;
+                }
+                continue;
+            }
+            const float x = ref_load(row, (size_t)(order ? order[k] : k), type);
+            const float y = ref_load(row, (size_t)(order ? order[k + 1] : k + 1), type);
+            for (int r = 0; r < TILE_N; r++) {
+                acc[i][r] = ref_fma(x, even[r], ref_fma(y, odd[r], acc[i][r]));
+            }
+        }
     }
-    return w->input == INPUT_I8 ? (float)sum : acc;
+    for (int i = 0; w->input == INPUT_I8 && i < m; i++) {
+        for (int r = 0; r < TILE_N; r++) {
+            acc[i][r] = (float)sum[i][r];
+        }
+    }
 }
 
 /* What an offset of the group is multiplied with. */
@@ -146,21 +164,28 @@ static float input_sum(const struct weight *w, const uint8_t *a, enum act_type t
     return ref_fold16(lane);
 }
 
-void ref_quant_tile_row(float out[16], const void *a, enum act_type t, const struct weight *w,
-                        int tile)
+void ref_quant_tile(float *out, size_t ldo, const void *a, size_t lda, int m, enum act_type t,
+                    const struct weight *w, int tile)
 {
     const struct tile parts = tile_of(w, tile);
     const int groups = weight_groups(w);
-    for (int r = 0; r < TILE_N; r++) {
-        out[r] = 0.0f;
-        for (int g = 0; g < groups; g++) {
-            const int from = g * w->group, to = w->k - from < w->group ? w->k : from + w->group;
-            const float sa = w->input != INPUT_ACT ? input_scale(w, a, g) : 1.0f;
-            const float s = ref_mul(scale_of(w, &parts, r, g), sa);
-            out[r] = ref_fma(group_sum(w, &parts, a, t, tile, r, from, to), s, out[r]);
-            if (w->has_offset) {
-                const float o = ref_mul(offset_of(w, &parts, r, g), sa);
-                out[r] = ref_fma(input_sum(w, a, t, g, from, to), o, out[r]);
+    float acc[REF_ROWS][TILE_N];
+    for (int i = 0; i < m; i++) {
+        memset(out + (size_t)i * ldo, 0, TILE_N * sizeof *out);
+    }
+    for (int g = 0; g < groups; g++) {
+        const int from = g * w->group, to = w->k - from < w->group ? w->k : from + w->group;
+        group_sums(acc, w, &parts, a, lda, m, t, tile, from, to);
+        for (int i = 0; i < m; i++) {
+            const uint8_t *row = (const uint8_t *)a + (size_t)i * lda;
+            const float sa = w->input != INPUT_ACT ? input_scale(w, row, g) : 1.0f;
+            const float input = w->has_offset ? input_sum(w, row, t, g, from, to) : 0.0f;
+            float *o = out + (size_t)i * ldo;
+            for (int r = 0; r < TILE_N; r++) {
+                o[r] = ref_fma(acc[i][r], ref_mul(scale_of(w, &parts, r, g), sa), o[r]);
+                if (w->has_offset) {
+                    o[r] = ref_fma(input, ref_mul(offset_of(w, &parts, r, g), sa), o[r]);
+                }
             }
         }
     }

@@ -53,10 +53,11 @@ void ref_quantize_bf16(void *out, size_t ldo, const void *x, size_t ldx, int m, 
                        enum input_format f, int group, float fixed);
 void ref_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
                       enum input_format f, int group, float fixed);
-/* The 16 outputs of one row and one tile of a quantized matrix; its element [row, k] as code and
- * scale, and as their product. */
-void ref_quant_tile_row(float out[16], const void *a, enum act_type t, const struct weight *w,
-                        int tile);
+/* The 16 outputs of m rows of `a` (at most REF_ROWS, lda bytes apart) and one tile of a quantized
+ * matrix; its element [row, k] as code and scale, and as their product. */
+enum { REF_ROWS = 16 };
+void ref_quant_tile(float *out, size_t ldo, const void *a, size_t lda, int m, enum act_type t,
+                    const struct weight *w, int tile);
 /* Columns from .. to of a row, all of one group: their v, and what they are scaled and moved by. */
 void ref_quant_values(const struct weight *w, int row, int from, int to, float *v, float *scale,
                       float *offset);
