@@ -39,7 +39,7 @@ tsan arm64-test: TEST_CHOICE = -LE heavy
 asan tsan: ## unit and kernel tests under a sanitizer (asan: address and undefined behaviour)
 	tools/install-deps.sh build test
 	cmake --preset $@
-	cmake --build --preset $@
+	cmake --build --preset $@ --target self_checking
 	tools/run-tests build-$@ -L 'unit|kernels|fuzz' $(TEST_CHOICE)
 
 debug: ## debug build with integrity checks, in build-debug/
@@ -53,8 +53,7 @@ arm64-test: ## cross build for arm64; unit tests and generated text under qemu
 	cmake --build --preset release --target tern
 	tools/get-arm64-libevent build-arm64/deps
 	cmake --preset arm64
-	cmake --build --preset arm64
-	cmake --build --preset arm64 --target static_program
+	cmake --build --preset arm64 --target self_checking tern static_program
 	tools/run-tests build-arm64 -L 'unit|kernels' $(TEST_CHOICE)
 	TERN_AARCH64=$(CURDIR)/build-arm64/tern $(PYTHON) -m pytest -q -rfEs -p no:cacheprovider \
 	    tests/golden/test_emulated.py tests/package/test_image.py -k arm
@@ -62,7 +61,7 @@ arm64-test: ## cross build for arm64; unit tests and generated text under qemu
 fuzz: ## every fuzz target for FUZZ_SECONDS each
 	tools/install-deps.sh build test fuzz
 	cmake --preset fuzz
-	cmake --build --preset fuzz
+	cmake --build --preset fuzz --target self_checking
 	tools/run-fuzz build-fuzz $(FUZZ_SECONDS)
 
 deb: ## Debian packages, in build/packages/

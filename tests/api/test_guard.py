@@ -684,5 +684,9 @@ def test_log_levels_and_switches(args, env, seen, unseen):
     with Server(args=[*BASE, *args], env=env) as s:
         s.get("/version")
         s.completion("a b c", max_tokens=4)
-        time.sleep(0.3)
+        end = time.monotonic() + 10 * SLOW
+        while seen not in s.output() and time.monotonic() < end:
+            time.sleep(0.02)
+        if unseen != "\x00":
+            time.sleep(0.3)
         assert seen in s.output() and unseen not in s.output()
