@@ -127,7 +127,7 @@ static void group_sums(float acc[][TILE_N], const struct weight *w, const struct
             const uint8_t *row = a + (size_t)i * lda;
             if (w->input == INPUT_I8) {
                 const int8_t *codes = (const int8_t *)row + k / 8 * 8;
-                const int32_t x = codes[place_of(k)], y = codes[place_of(k + 1)];
+                const int8_t x = codes[place_of(k)], y = codes[place_of(k + 1)];
                 for (int r = 0; r < TILE_N; r++) {
                     sum[i][r] += (int32_t)even[r] * x + (int32_t)odd[r] * y;
                 }
