@@ -477,7 +477,7 @@ static inline v16 v16_load_f16(const uint16_t *p)
                  vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(hi)))};
 }
 
-static inline void v16_prefetch(const void *p)
+static inline __attribute__((always_inline)) void v16_prefetch(const void *p)
 {
     __builtin_prefetch(p);
 }

@@ -419,7 +419,7 @@ static inline v16 v16_load_f16(const uint16_t *p)
                  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
 }
 
-static inline void v16_prefetch(const void *p)
+static inline __attribute__((always_inline)) void v16_prefetch(const void *p)
 {
     _mm_prefetch(p, _MM_HINT_T0);
 }

@@ -347,7 +347,7 @@ static inline v16 v16_load_f16(const uint16_t *p)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
 
-static inline void v16_prefetch(const void *p)
+static inline __attribute__((always_inline)) void v16_prefetch(const void *p)
 {
     _mm_prefetch(p, _MM_HINT_T0);
 }

@@ -83,6 +83,31 @@ static void bytes_of_four(uint8_t *out, const uint8_t *p, int count)
     }
 }
 
+/* Scales or offsets of a block's groups, as lanes_quant_scale gives them one at a time: what a level
+ * above says is fetched when it changes. */
+static void scales_of(float *out, const struct lanes_quant *q, const uint8_t *codes,
+                      const struct block *b, size_t sub, size_t super)
+{
+    const enum dtype type = q->w->scale_type;
+    if (q->super_groups == 0) {
+        for (int g = 0; g < b->n_groups; g++, out += PANEL_TILES * TILE_N) {
+            v16_store(out, lanes_floats(codes + sub, (size_t)(b->first + g) * TILE_N, type));
+        }
+        return;
+    }
+    int above = b->first / q->super_groups, left = q->super_groups - b->first % q->super_groups;
+    v16 s = lanes_floats(codes + super, (size_t)above * TILE_N, type);
+    const uint8_t *p = codes + sub + (size_t)b->first * TILE_N;
+    const n16 bias = n16_set1(128);
+    for (int g = 0; g < b->n_groups; g++, left--, p += TILE_N, out += PANEL_TILES * TILE_N) {
+        if (left == 0) {
+            s = lanes_floats(codes + super, (size_t)++above * TILE_N, type);
+            left = q->super_groups;
+        }
+        v16_store(out, v16_mul(n16_float(n16_sub(n16_load_bytes(p), bias)), s));
+    }
+}
+
 static void prepare(struct block *b, const struct lanes_quant *q, int n_tiles, int from, int count)
 {
     const struct weight *w = q->w;
@@ -100,11 +125,9 @@ static void prepare(struct block *b, const struct lanes_quant *q, int n_tiles, i
         } else {
             bytes_of_four(b->bytes[t], codes + (size_t)from * 8, count);
         }
-        for (int g = 0; g < b->n_groups; g++) {
-            v16_store(b->scales[g][t], lanes_quant_scale(q, t, b->first + g));
-            if (w->has_offset) {
-                v16_store(b->offsets[g][t], lanes_quant_offset(q, t, b->first + g));
-            }
+        scales_of(b->scales[0][t], q, codes, b, q->at.scales, q->at.supers);
+        if (w->has_offset) {
+            scales_of(b->offsets[0][t], q, codes, b, q->at.offsets, q->at.super_offsets);
         }
     }
 }
@@ -122,30 +145,52 @@ struct rows_args {
     const struct block *block;
 };
 
+/* 3 rows x 4 tiles of sums beside as many fp32 chains: with groups of 16 and 32 columns, chains that
+ * went through c at every group would cost more than the sums. */
+#define GROUP_ROWS 3
+
 static inline __attribute__((always_inline)) void micro(const int n_rows, const int has_offset,
                                                         const struct rows_args *s)
 {
     const struct block *b = s->block;
-    const size_t ldc = s->ldc, lda = s->lda;
-    const uint8_t *b0 = b->bytes[s->tile[0]], *b1 = b->bytes[s->tile[1]];
-    const uint8_t *b2 = b->bytes[s->tile[2]], *b3 = b->bytes[s->tile[3]];
-    const uint8_t *a0 = s->a, *a1 = a0 + lda, *a2 = a1 + lda, *a3 = a2 + lda, *a4 = a3 + lda,
-                  *a5 = a4 + lda;
-    size_t at = 0;
-    for (int g = 0; g < b->n_groups; g++) {
-        const int n_lines = g + 1 < b->n_groups ? b->group_lines : b->last_lines;
-        const size_t group = (size_t)(b->first + g) * 4;
-        __m512i c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
-        __m512i c30, c31, c32, c33, c40, c41, c42, c43, c50, c51, c52, c53;
-#define START(r, x0, x1, x2, x3, a)                                                                \
-    {                                                                                              \
-        const int32_t start_ = -s->zero * int_at(s->row + r * lda + s->sums_at + group);           \
-        x0 = apart(start_);                                                                        \
-        x1 = apart(start_);                                                                        \
-        x2 = apart(start_);                                                                        \
-        x3 = apart(start_);                                                                        \
+    const size_t lda = s->lda;
+    const struct rows_args *to = s;
+    const int i0 = s->tile[0], i1 = s->tile[1], i2 = s->tile[2], i3 = s->tile[3];
+    const uint8_t *b0 = b->bytes[i0], *b1 = b->bytes[i1], *b2 = b->bytes[i2], *b3 = b->bytes[i3];
+    const uint8_t *a0 = s->a, *a1 = a0 + lda, *a2 = a1 + lda;
+    const uint8_t *sums = s->row + s->sums_at + (size_t)b->first * 4;
+    const uint8_t *scales = s->row + s->scales_at + (size_t)b->first * 4;
+    const __m512i zero = _mm512_set1_epi32(-s->zero);
+    __m512i c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
+    __m512 f00, f01, f02, f03, f10, f11, f12, f13, f20, f21, f22, f23;
+    f00 = f01 = f02 = f03 = f10 = f11 = f12 = f13 = f20 = f21 = f22 = f23 = _mm512_setzero_ps();
+#define ROWS_3X4(DO)                                                                               \
+    DO(0, c00, c01, c02, c03, f00, f01, f02, f03, a0)                                              \
+    if (n_rows > 1) {                                                                              \
+        DO(1, c10, c11, c12, c13, f10, f11, f12, f13, a1)                                          \
+    }                                                                                              \
+    if (n_rows > 2) {                                                                              \
+        DO(2, c20, c21, c22, c23, f20, f21, f22, f23, a2)                                          \
     }
-#define STEP(r, x0, x1, x2, x3, a)                                                                 \
+#define LOAD(r, x0, x1, x2, x3, y0, y1, y2, y3, a)                                                 \
+    y0 = _mm512_loadu_ps(to->c + r * to->ldc + to->tile[0] * TILE_N);                              \
+    y1 = _mm512_loadu_ps(to->c + r * to->ldc + to->tile[1] * TILE_N);                              \
+    y2 = _mm512_loadu_ps(to->c + r * to->ldc + to->tile[2] * TILE_N);                              \
+    y3 = _mm512_loadu_ps(to->c + r * to->ldc + to->tile[3] * TILE_N);
+#define STORE(r, x0, x1, x2, x3, y0, y1, y2, y3, a)                                                \
+    _mm512_storeu_ps(to->c + r * to->ldc + to->tile[0] * TILE_N, y0);                              \
+    _mm512_storeu_ps(to->c + r * to->ldc + to->tile[1] * TILE_N, y1);                              \
+    _mm512_storeu_ps(to->c + r * to->ldc + to->tile[2] * TILE_N, y2);                              \
+    _mm512_storeu_ps(to->c + r * to->ldc + to->tile[3] * TILE_N, y3);
+#define START(r, x0, x1, x2, x3, y0, y1, y2, y3, a)                                                \
+    {                                                                                              \
+        const __m512i start_ = _mm512_mullo_epi32(zero, quad(sums + r * lda));                     \
+        x0 = start_;                                                                               \
+        x1 = twin(start_);                                                                         \
+        x2 = twin(start_);                                                                         \
+        x3 = twin(start_);                                                                         \
+    }
+#define STEP(r, x0, x1, x2, x3, y0, y1, y2, y3, a)                                                 \
     {                                                                                              \
         const __m512i q_ = quad(a + 4 * at);                                                       \
         x0 = dot(x0, w0, q_);                                                                      \
@@ -153,52 +198,69 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
         x2 = dot(x2, w2, q_);                                                                      \
         x3 = dot(x3, w3, q_);                                                                      \
     }
-        ROWS_6X4(START)
-        for (int j = 0; j < n_lines; j++, at++) {
+#define SCALED(x, i, y)                                                                            \
+    y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x),                                                     \
+                        _mm512_mul_ps(_mm512_load_ps(b->scales[g][i]), sa_), y);
+#define OFFSET(i, y)                                                                               \
+    y = _mm512_fmadd_ps(sum_, _mm512_mul_ps(_mm512_load_ps(b->offsets[g][i]), sa_), y);
+#define SCALE(r, x0, x1, x2, x3, y0, y1, y2, y3, a)                                                \
+    {                                                                                              \
+        const __m512 sa_ = _mm512_set1_ps(float_at(scales + r * lda));                             \
+        SCALED(x0, i0, y0)                                                                         \
+        SCALED(x1, i1, y1)                                                                         \
+        SCALED(x2, i2, y2)                                                                         \
+        SCALED(x3, i3, y3)                                                                         \
+        if (has_offset) {                                                                          \
+            const __m512 sum_ = _mm512_set1_ps((float)int_at(sums + r * lda));                     \
+            OFFSET(i0, y0)                                                                         \
+            OFFSET(i1, y1)                                                                         \
+            OFFSET(i2, y2)                                                                         \
+            OFFSET(i3, y3)                                                                         \
+        }                                                                                          \
+    }
+    if (b->first > 0) {
+        ROWS_3X4(LOAD)
+    }
+    size_t at = 0;
+    for (int g = 0; g < b->n_groups; g++, sums += 4, scales += 4) {
+        const int n_lines = g + 1 < b->n_groups ? b->group_lines : b->last_lines;
+        ROWS_3X4(START)
+        for (const size_t end = at + (size_t)n_lines; at < end; at++) {
             const __m512i w0 = _mm512_load_si512(b0 + 64 * at);
             const __m512i w1 = _mm512_load_si512(b1 + 64 * at);
             const __m512i w2 = _mm512_load_si512(b2 + 64 * at);
             const __m512i w3 = _mm512_load_si512(b3 + 64 * at);
-            ROWS_6X4(STEP)
+            ROWS_3X4(STEP)
         }
-/* All loads come before the stores, because a missing tile's place is tile 0's. */
-#define SCALED(x, t)                                                                               \
-    _mm512_fmadd_ps(_mm512_cvtepi32_ps(x),                                                         \
-                    _mm512_mul_ps(_mm512_load_ps(b->scales[g][s->tile[t]]), sa_),                  \
-                    group == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(to_ + s->tile[t] * TILE_N))
-#define OFFSET(y, t)                                                                               \
-    y = _mm512_fmadd_ps(sum_, _mm512_mul_ps(_mm512_load_ps(b->offsets[g][s->tile[t]]), sa_), y);
-#define SCALE(r, x0, x1, x2, x3, a)                                                                \
-    {                                                                                              \
-        float *const to_ = s->c + r * ldc;                                                         \
-        const __m512 sa_ = _mm512_set1_ps(float_at(s->row + r * lda + s->scales_at + group));      \
-        __m512 y0 = SCALED(x0, 0), y1 = SCALED(x1, 1), y2 = SCALED(x2, 2), y3 = SCALED(x3, 3);     \
-        if (has_offset) {                                                                          \
-            const __m512 sum_ =                                                                    \
-                _mm512_set1_ps((float)int_at(s->row + r * lda + s->sums_at + group));              \
-            OFFSET(y0, 0)                                                                          \
-            OFFSET(y1, 1)                                                                          \
-            OFFSET(y2, 2)                                                                          \
-            OFFSET(y3, 3)                                                                          \
-        }                                                                                          \
-        _mm512_storeu_ps(to_ + s->tile[0] * TILE_N, y0);                                           \
-        _mm512_storeu_ps(to_ + s->tile[1] * TILE_N, y1);                                           \
-        _mm512_storeu_ps(to_ + s->tile[2] * TILE_N, y2);                                           \
-        _mm512_storeu_ps(to_ + s->tile[3] * TILE_N, y3);                                           \
+        ROWS_3X4(SCALE)
     }
-        ROWS_6X4(SCALE)
+    __asm__(""
+            : "+r"(to)); /* gcc would keep twelve addresses through the loop, in vector registers */
+    ROWS_3X4(STORE)
+#undef ROWS_3X4
+#undef LOAD
+#undef STORE
 #undef START
 #undef STEP
 #undef SCALED
 #undef OFFSET
 #undef SCALE
-    }
 }
 
 #define MICRO(name, has_offset)                                                                    \
     static __attribute__((noinline)) void name(int n_rows, const struct rows_args *s)              \
     {                                                                                              \
-        ROW_COUNTS(n_rows, micro, has_offset, s)                                                   \
+        switch (n_rows) {                                                                          \
+        case 1:                                                                                    \
+            micro(1, has_offset, s);                                                               \
+            break;                                                                                 \
+        case 2:                                                                                    \
+            micro(2, has_offset, s);                                                               \
+            break;                                                                                 \
+        default:                                                                                   \
+            micro(3, has_offset, s);                                                               \
+            break;                                                                                 \
+        }                                                                                          \
     }
 MICRO(micro_plain, 0)
 MICRO(micro_offsets, 1)
@@ -208,7 +270,7 @@ void avx512bf16_coded(float *c, size_t ldc, const void *a, size_t lda, const str
 {
     struct block block;
     const struct lanes_quant q = lanes_quant_of(w, tile);
-    const int n_parts = (m + MICRO_ROWS - 1) / MICRO_ROWS;
+    const int n_parts = (m + GROUP_ROWS - 1) / GROUP_ROWS;
     struct rows_args s = {.ldc = ldc,
                           .lda = lda,
                           .sums_at = q.sums_at,

@@ -51,7 +51,8 @@ static inline __m512i start(__m512i zero, int32_t sum)
     return _mm512_mullo_epi32(zero, _mm512_set1_epi32(-sum));
 }
 
-static inline void fetch_places(const uint8_t *p, size_t t0, size_t t1, size_t t2, size_t t3)
+static inline __attribute__((always_inline)) void fetch_places(const uint8_t *p, size_t t0,
+                                                               size_t t1, size_t t2, size_t t3)
 {
     _mm_prefetch((const char *)(p + t0), _MM_HINT_T0);
     _mm_prefetch((const char *)(p + t1), _MM_HINT_T0);
