@@ -197,6 +197,9 @@ LANES_INLINE void lanes_decode_as(float *out, const struct lanes_quant *q, const
             zero = lanes_quant_zero(q, tile, (from + k) / q->group);
         }
         v16_prefetch(p + LANES_AHEAD_BYTES);
+        if (f != WEIGHT_I4) {
+            v16_prefetch(p + LANES_AHEAD_BYTES + 64);
+        }
         v16_store(out, lanes_code(a, 0, zero, f));
         v16_store(out + 16, lanes_code(a, 16, zero, f));
         v16_store(out + 32, lanes_code(b, high, zero, f));
@@ -401,6 +404,9 @@ struct lanes_sums {
         const n16 mask_ = n16_set1(f == WEIGHT_I4 ? 0x000f000f : 0x00ff00ff);                      \
         const int at_ = ((u) >> 3) * 32 + ((u)&7) * 2;                                             \
         v16_prefetch((b) + (size_t)(u) * (f == WEIGHT_I4 ? 64 : 128) + LANES_AHEAD_BYTES);         \
+        if (f != WEIGHT_I4) {                                                                      \
+            v16_prefetch((b) + (size_t)(u)*128 + LANES_AHEAD_BYTES + 64);                          \
+        }                                                                                          \
         DO(n16_and(x_, mask_), at_)                                                                \
         DO(n16_and(n16_shr(x_, 8), mask_), at_ + 16)                                               \
         DO(n16_and(y_, mask_), at_ + 1)                                                            \
