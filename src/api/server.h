@@ -169,7 +169,7 @@ int server_wait(struct server *s);
 /* Blocks until the server is ready (0) or was stopped before that (1): for a command whose loading
  * can't be interrupted otherwise. */
 int server_stopped_early(struct server *s);
-void server_stop(struct server *s); /* as if SIGTERM had come; a second call forces */
+void server_stop(struct server *s);  /* as if SIGTERM had come; a second call forces */
 void server_close(struct server *s); /* stops at once if still running; accepts NULL */
 
 #endif

@@ -43,12 +43,4 @@ static inline __attribute__((always_inline)) __m512i twin(__m512i v)
     return x;
 }
 
-/* Also a register of its own. */
-static inline __attribute__((always_inline)) __m512i apart(int32_t v)
-{
-    __m512i x;
-    __asm__ volatile("vpbroadcastd %1, %0" : "=v"(x) : "r"(v));
-    return x;
-}
-
 #endif

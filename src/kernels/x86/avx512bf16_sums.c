@@ -18,6 +18,7 @@
 #define BLOCK_LINES 1024 /* 256 KB of four tiles, a quarter of the L2 cache */
 #define SHORT_LINES 64   /* block of few rows: this one and the next share the L1 cache */
 #define FEW_ROWS    12
+#define MANY_ROWS   36 /* 4-bit groups: more than these pass three at a time */
 #define AHEAD_LINES 16 /* prefetch distance of the streaming loop, in lines of each tile */
 
 struct sums_args {
@@ -233,11 +234,143 @@ MICRO(i4_groups_near, AHEAD_NEAR, 1, WEIGHT_I4)
 MICRO(i4_groups_four, AHEAD_FOUR, 1, WEIGHT_I4)
 MICRO(i4_groups_one, AHEAD_ONE, 1, WEIGHT_I4)
 
+/* ---- many rows of 4-bit groups ----
+ *
+ * With groups of 32 to 128 columns, scaling is as much work as the sums unless it stays in
+ * registers: 3 rows x 4 tiles of sums beside as many fp32 chains, which leave for c once a call.
+ * Lines of 4 bits feed enough arithmetic for three rows to keep up with the L2 cache. */
+
+#define GROUP_ROWS 3
+
+static inline __attribute__((always_inline)) void micro_groups(const int has_zero,
+                                                               const struct sums_args *s)
+{
+    const size_t lda = s->lda, step = s->ahead_step;
+    const uint8_t *b0 = s->b[0], *b1 = s->b[1], *b2 = s->b[2], *b3 = s->b[3];
+    const uint8_t *const p0 = s->ahead[0];
+    const uint8_t *a0 = s->a, *a1 = a0 + lda, *a2 = a1 + lda;
+    const __m512i low = _mm512_set1_epi8(15), bias = _mm512_set1_epi32(-8);
+    const struct lanes_quant *const q = s->q;
+    const size_t n_lines = (size_t)s->n_lines, group_lines = (size_t)s->group_lines;
+    const enum dtype type = q->w->scale_type;
+    const uint8_t *sums = s->row + q->sums_at + 4 * (size_t)s->group;
+    const uint8_t *scales = s->row + q->sa_at + 4 * (size_t)s->group;
+    const uint8_t *const places = q->codes + q->at.scales;
+    const struct sums_args *to = s;
+    __m512i c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
+    v16 f00, f01, f02, f03, f10, f11, f12, f13, f20, f21, f22, f23;
+    f00 = f01 = f02 = f03 = f10 = f11 = f12 = f13 = f20 = f21 = f22 = f23 = _mm512_setzero_ps();
+
+#define ROWS_3X4(DO)                                                                               \
+    DO(0, c00, c01, c02, c03, f00, f01, f02, f03, a0)                                              \
+    DO(1, c10, c11, c12, c13, f10, f11, f12, f13, a1)                                              \
+    DO(2, c20, c21, c22, c23, f20, f21, f22, f23, a2)
+#define LOAD(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                              \
+    y0 = _mm512_loadu_ps(to->c + row_ * to->ldc + to->col[0]);                                     \
+    y1 = _mm512_loadu_ps(to->c + row_ * to->ldc + to->col[1]);                                     \
+    y2 = _mm512_loadu_ps(to->c + row_ * to->ldc + to->col[2]);                                     \
+    y3 = _mm512_loadu_ps(to->c + row_ * to->ldc + to->col[3]);
+#define STORE(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                             \
+    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[0], y0);                                     \
+    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[1], y1);                                     \
+    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[2], y2);                                     \
+    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[3], y3);
+#define START(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                             \
+    if (has_zero) {                                                                                \
+        const __m512i n_ = _mm512_sub_epi32(_mm512_setzero_si512(), quad(sums + row_ * lda));      \
+        x0 = _mm512_mullo_epi32(w0, n_);                                                           \
+        x1 = _mm512_mullo_epi32(w1, n_);                                                           \
+        x2 = _mm512_mullo_epi32(w2, n_);                                                           \
+        x3 = _mm512_mullo_epi32(w3, n_);                                                           \
+    } else {                                                                                       \
+        x0 = _mm512_mullo_epi32(bias, quad(sums + row_ * lda));                                    \
+        x1 = twin(x0);                                                                             \
+        x2 = twin(x0);                                                                             \
+        x3 = twin(x0);                                                                             \
+    }
+#define STEP(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                              \
+    {                                                                                              \
+        const __m512i v_ = quad(a + at);                                                           \
+        x0 = dot(x0, w0, v_);                                                                      \
+        x1 = dot(x1, w1, v_);                                                                      \
+        x2 = dot(x2, w2, v_);                                                                      \
+        x3 = dot(x3, w3, v_);                                                                      \
+    }
+#define SCALED(x, s_, y) y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), _mm512_mul_ps(s_, sa_), y);
+#define SCALE(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                             \
+    {                                                                                              \
+        const v16 sa_ = v16_set1(float_at(scales + row_ * lda));                                   \
+        SCALED(x0, s0, y0)                                                                         \
+        SCALED(x1, s1, y1)                                                                         \
+        SCALED(x2, s2, y2)                                                                         \
+        SCALED(x3, s3, y3)                                                                         \
+    }
+    if (s->group > 0) {
+        ROWS_3X4(LOAD)
+    }
+    size_t j = 0, at = 0;
+    for (int group = s->group; j < n_lines; group++, sums += 4, scales += 4) {
+        __m512i w0 = low, w1 = low, w2 = low, w3 = low;
+        if (has_zero) {
+            w0 = lanes_quant_zero(q, (int)s->tile[0], group);
+            w1 = lanes_quant_zero(q, (int)s->tile[1], group);
+            w2 = lanes_quant_zero(q, (int)s->tile[2], group);
+            w3 = lanes_quant_zero(q, (int)s->tile[3], group);
+        }
+        ROWS_3X4(START)
+        const size_t end = j + group_lines < n_lines ? j + group_lines : n_lines;
+        for (; j < end; j++) {
+            const __m512i l0 = _mm512_load_si512(b0 + 64 * j), l1 = _mm512_load_si512(b1 + 64 * j);
+            const __m512i l2 = _mm512_load_si512(b2 + 64 * j), l3 = _mm512_load_si512(b3 + 64 * j);
+            _mm_prefetch((const char *)(p0 + (step * j & ~(size_t)63)), _MM_HINT_T1);
+            w0 = _mm512_and_si512(l0, low);
+            w1 = _mm512_and_si512(l1, low);
+            w2 = _mm512_and_si512(l2, low);
+            w3 = _mm512_and_si512(l3, low);
+            ROWS_3X4(STEP)
+            at += 4;
+            w0 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b0 + 64 * j), 4), low);
+            w1 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b1 + 64 * j), 4), low);
+            w2 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b2 + 64 * j), 4), low);
+            w3 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b3 + 64 * j), 4), low);
+            ROWS_3X4(STEP)
+            at += 4;
+        }
+        const size_t place = (size_t)group * TILE_N;
+        const v16 s0 = lanes_floats(places + s->tile[0] * q->tile_bytes, place, type);
+        const v16 s1 = lanes_floats(places + s->tile[1] * q->tile_bytes, place, type);
+        const v16 s2 = lanes_floats(places + s->tile[2] * q->tile_bytes, place, type);
+        const v16 s3 = lanes_floats(places + s->tile[3] * q->tile_bytes, place, type);
+        ROWS_3X4(SCALE)
+    }
+    /* gcc would keep twelve addresses through the loop, and weights on the stack for them */
+    __asm__("" : "+r"(to));
+    ROWS_3X4(STORE)
+#undef ROWS_3X4
+#undef LOAD
+#undef STORE
+#undef START
+#undef STEP
+#undef SCALED
+#undef SCALE
+}
+
+static __attribute__((noinline)) void i4_groups_many(int n_rows, const struct sums_args *s)
+{
+    if (n_rows != GROUP_ROWS) {
+        i4_groups_one(n_rows, s);
+    } else if (s->q->w->has_zero) {
+        micro_groups(1, s);
+    } else {
+        micro_groups(0, s);
+    }
+}
+
 static void run(const struct sums_args *s, int rows, enum ahead kind)
 {
     static void (*const micros[2][2][AHEAD_KINDS])(int, const struct sums_args *) = {
         {{i8_near, i8_four, i8_one}, {i8_groups_near, i8_groups_four, i8_groups_one}},
-        {{i4_near, i4_four, i4_one}, {i4_groups_near, i4_groups_four, i4_groups_one}}};
+        {{i4_near, i4_four, i4_one}, {i4_groups_near, i4_groups_four, i4_groups_many}}};
     micros[s->q->w->format == WEIGHT_I4][s->q->n_groups > 1][kind](rows, s);
 }
 
@@ -265,7 +398,9 @@ static void place(struct sums_args *s, const uint8_t *const b[PANEL_TILES], int 
 static void blocks(struct sums_args *s, int m, const uint8_t *const b[PANEL_TILES], int total,
                    const void *a, float *c, const uint8_t *next)
 {
-    const int n_groups = (m + MICRO_ROWS - 1) / MICRO_ROWS;
+    const int is_i4_groups = s->q->w->format == WEIGHT_I4 && s->q->n_groups > 1;
+    const int most = is_i4_groups && m > MANY_ROWS ? GROUP_ROWS : MICRO_ROWS;
+    const int n_groups = (m + most - 1) / most;
     const int block = m <= FEW_ROWS ? SHORT_LINES : BLOCK_LINES;
     for (int line = 0; line < total; line += block) {
         const int n = total - line < block ? total - line : block;
