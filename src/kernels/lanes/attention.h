@@ -326,16 +326,16 @@ LANES_INLINE void lanes_attn_merge(void *out, size_t ldo, const float *m, const 
                                    int n_parts, int n_q, int hd, enum act_type t)
 {
     for (int i = 0; i < n_q; i++) {
-        float a[MAX_HEAD_DIM], top = m[i], sum = l[i];
+        float a[MAX_HEAD_DIM], top[1] = {m[i]}, sum[1] = {l[i]};
         memcpy(a, acc + (size_t)i * (size_t)hd, (size_t)hd * sizeof *a);
         for (int part = 1; part < n_parts; part++) {
             const size_t at = (size_t)part * stride_ml + (size_t)i;
-            lanes_attn_fold(&top, &sum, a, m + at, l + at,
+            lanes_attn_fold(top, sum, a, m + at, l + at,
                             acc + (size_t)part * stride_acc + (size_t)i * (size_t)hd, 1, hd);
         }
         for (int d = 0; d < hd; d += 16) {
-            lanes_store(out, (size_t)i * ldo + (size_t)d, v16_div(v16_load(a + d), v16_set1(sum)),
-                        16, t);
+            lanes_store(out, (size_t)i * ldo + (size_t)d,
+                        v16_div(v16_load(a + d), v16_set1(sum[0])), 16, t);
         }
     }
 }
