@@ -63,14 +63,13 @@ static void weigh(const struct attention *x, const struct group *g, int d)
     struct chain_args s = {.c = part->acc + (size_t)g->first * hd + d,
                            .ldc = hd,
                            .lda = ATTN_PARTITION,
-                           .line = 2 * hd,
+                           .line = 32,
                            .is_first = 1};
     for (int from = 0; from == 0 || from < shared; from += 8) { /* a tile; once for zeros */
         s.a = x->p + (size_t)g->first * ATTN_PARTITION + 2 * from;
         s.pairs = shared - from < 8 ? shared - from : 8;
         s.is_first = from == 0;
-        s.b =
-            shared == 0 ? NULL : (const uint16_t *)part->tiles[from / 8] + 16 * hd + 2 * (size_t)d;
+        s.b = shared == 0 ? NULL : (const uint16_t *)part->tiles[from / 8] + 16 * (hd + (size_t)d);
         rows_of(g->n, &s);
     }
     const struct lanes_v v = {part->tiles, NULL, part->head_dim, d};
