@@ -230,4 +230,44 @@ fused_gemm_qkv(const struct fused *f, const void *a, size_t lda, const struct we
     }
 }
 
+/* The four products of a level and an activation type: put together from fused_<type> where
+ * is_own(w, act), else those of the level below. */
+#define OWN_PRODUCTS(level, below, type, act)                                                      \
+    void level##_gemm_##type(float *c, size_t ldc, const void *a, size_t lda,                      \
+                             const struct weight *w, int m, int tile0, int tile1)                  \
+    {                                                                                              \
+        if (!is_own(w, act)) {                                                                     \
+            below##_gemm_##type(c, ldc, a, lda, w, m, tile0, tile1);                               \
+            return;                                                                                \
+        }                                                                                          \
+        fused_gemm(&fused_##type, c, ldc, a, lda, w, m, tile0, tile1);                             \
+    }                                                                                              \
+    void level##_gemm_add_##type(void *x, size_t ldx, const void *a, size_t lda,                   \
+                                 const struct weight *w, int m, int tile0, int tile1)              \
+    {                                                                                              \
+        if (!is_own(w, act)) {                                                                     \
+            below##_gemm_add_##type(x, ldx, a, lda, w, m, tile0, tile1);                           \
+            return;                                                                                \
+        }                                                                                          \
+        fused_gemm_add(&fused_##type, x, ldx, a, lda, w, m, tile0, tile1);                         \
+    }                                                                                              \
+    void level##_gemm_swiglu_##type(void *out, size_t ldo, const void *a, size_t lda,              \
+                                    const struct weight *w, int n, int m, int t0, int t1)          \
+    {                                                                                              \
+        if (!is_own(w, act)) {                                                                     \
+            below##_gemm_swiglu_##type(out, ldo, a, lda, w, n, m, t0, t1);                         \
+            return;                                                                                \
+        }                                                                                          \
+        fused_gemm_swiglu(&fused_##type, out, ldo, a, lda, w, n, m, t0, t1);                       \
+    }                                                                                              \
+    void level##_gemm_qkv_##type(const void *a, size_t lda, const struct weight *w,                \
+                                 const struct qkv_rows *r, int m, int head0, int head1)            \
+    {                                                                                              \
+        if (!is_own(w, act)) {                                                                     \
+            below##_gemm_qkv_##type(a, lda, w, r, m, head0, head1);                                \
+            return;                                                                                \
+        }                                                                                          \
+        fused_gemm_qkv(&fused_##type, a, lda, w, r, m, head0, head1);                              \
+    }
+
 #endif

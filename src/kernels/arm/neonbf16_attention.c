@@ -14,29 +14,13 @@ struct attention {
     uint16_t *p; /* the weights as bf16, which they are rounded to */
 };
 
-struct group {
-    int first, n, least, most;
-};
-
-static struct group group_of(const struct attn_part *part, int first)
-{
-    const int left = part->n_q - first;
-    struct group g = {first, left < MICRO_ROWS ? left : MICRO_ROWS, part->visible[first],
-                      part->visible[first]};
-    for (int i = 1; i < g.n; i++) {
-        const int v = part->visible[first + i];
-        g.least = v < g.least ? v : g.least;
-        g.most = v > g.most ? v : g.most;
-    }
-    return g;
-}
-
 static __attribute__((noinline)) void rows_of(int n_rows, const struct chain_args *s)
 {
     ROW_COUNTS(n_rows, chain_rows, s)
 }
 
-static void scores(const struct attention *x, const struct group *g, const void *tile, int block)
+static void scores(const struct attention *x, const struct lanes_group *g, const void *tile,
+                   int block)
 {
     const size_t hd = (size_t)x->part->head_dim;
     struct chain_args s = {.c = x->s + (size_t)g->first * ATTN_PARTITION + block * KV_BLOCK_TOKENS,
@@ -55,7 +39,7 @@ static void scores(const struct attention *x, const struct group *g, const void 
 }
 
 /* Dimensions d .. d + 15 for a group. */
-static void weigh(const struct attention *x, const struct group *g, int d)
+static void weigh(const struct attention *x, const struct lanes_group *g, int d)
 {
     const struct attn_part *part = x->part;
     const size_t hd = (size_t)part->head_dim;
@@ -88,7 +72,7 @@ void neonbf16_attn_part(const struct attn_part *part)
     struct attention x = {.part = part, .s = part->scratch};
     x.p = (uint16_t *)(void *)(x.s + ATTN_MAX_Q * ATTN_PARTITION);
     for (int i = 0; i < part->n_q; i += MICRO_ROWS) {
-        const struct group g = group_of(part, i);
+        const struct lanes_group g = lanes_group_of(part, i, MICRO_ROWS);
         for (int b = 0; b * KV_BLOCK_TOKENS < g.most; b++) {
             scores(&x, &g, part->tiles[b], b);
         }
@@ -101,7 +85,7 @@ void neonbf16_attn_part(const struct attn_part *part)
         }
     }
     for (int i = 0; i < part->n_q; i += MICRO_ROWS) {
-        const struct group g = group_of(part, i);
+        const struct lanes_group g = lanes_group_of(part, i, MICRO_ROWS);
         for (int d = 0; d < part->head_dim; d += 16) {
             weigh(&x, &g, d);
         }

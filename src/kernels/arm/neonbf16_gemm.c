@@ -70,5 +70,7 @@ static void panel(float *c, size_t ldc, const void *a, size_t lda, const struct 
     }
 }
 
-OWN_PRODUCTS(neonbf16, neon, bf16, ACT_BF16, panel, 2)
-OWN_PRODUCTS(neonbf16, neon, f32, ACT_F32, panel, 4)
+NEON_FUSED(bf16, panel, 2)
+NEON_FUSED(f32, panel, 4)
+OWN_PRODUCTS(neonbf16, neon, bf16, ACT_BF16)
+OWN_PRODUCTS(neonbf16, neon, f32, ACT_F32)

@@ -10,5 +10,7 @@ static int is_own(const struct weight *w, enum act_type t)
     return weight_is_quantized(w) && w->input == INPUT_I8;
 }
 
-OWN_PRODUCTS(neondot, neon, bf16, ACT_BF16, neondot_sums, 2)
-OWN_PRODUCTS(neondot, neon, f32, ACT_F32, neondot_sums, 4)
+NEON_FUSED(bf16, neondot_sums, 2)
+NEON_FUSED(f32, neondot_sums, 4)
+OWN_PRODUCTS(neondot, neon, bf16, ACT_BF16)
+OWN_PRODUCTS(neondot, neon, f32, ACT_F32)

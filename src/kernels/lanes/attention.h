@@ -202,10 +202,11 @@ LANES_INLINE void lanes_weigh_rest(float *acc, const float *p, const struct lane
     v16_store(acc + v->d, v16_add(c, v16_zero()));
 }
 
-LANES_INLINE struct lanes_group lanes_group_of(const struct attn_part *part, int first)
+/* At most `most` queries from `first` on. */
+LANES_INLINE struct lanes_group lanes_group_of(const struct attn_part *part, int first, int most)
 {
     const int left = part->n_q - first;
-    struct lanes_group g = {first, left < V16_QUERIES ? left : V16_QUERIES, part->visible[first],
+    struct lanes_group g = {first, left < most ? left : most, part->visible[first],
                             part->visible[first]};
     for (int i = 1; i < g.n; i++) {
         const int v = part->visible[first + i];
@@ -237,7 +238,7 @@ LANES_INLINE void lanes_all_scores(const struct attn_part *part, const struct la
             tile = a->decoded;
         }
         for (int i = 0; i < part->n_q; i += V16_QUERIES) {
-            const struct lanes_group g = lanes_group_of(part, i);
+            const struct lanes_group g = lanes_group_of(part, i, V16_QUERIES);
             if (b * 16 < g.most) {
                 lanes_scores(a->s + b * 16, q, &g, tile, hd, scale, t);
             }
@@ -257,7 +258,7 @@ LANES_INLINE void lanes_all_sums(const struct attn_part *part, const struct lane
                                part->kv);
         }
         for (int i = 0; i < part->n_q; i += V16_QUERIES) {
-            const struct lanes_group g = lanes_group_of(part, i);
+            const struct lanes_group g = lanes_group_of(part, i, V16_QUERIES);
             lanes_weigh(part->acc, a->s, &g, &v, g.least / 2, t);
             for (int j = i; j < i + g.n; j++) {
                 lanes_weigh_rest(part->acc + (size_t)j * hd, a->s + (size_t)j * ATTN_PARTITION, &v,

@@ -145,10 +145,6 @@ struct rows_args {
     const struct block *block;
 };
 
-/* 3 rows x 4 tiles of sums beside as many fp32 chains: with groups of 16 and 32 columns, chains that
- * went through c at every group would cost more than the sums. */
-#define GROUP_ROWS 3
-
 static inline __attribute__((always_inline)) void micro(const int n_rows, const int has_offset,
                                                         const struct rows_args *s)
 {
@@ -164,14 +160,6 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     __m512i c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
     __m512 f00, f01, f02, f03, f10, f11, f12, f13, f20, f21, f22, f23;
     f00 = f01 = f02 = f03 = f10 = f11 = f12 = f13 = f20 = f21 = f22 = f23 = _mm512_setzero_ps();
-#define ROWS_3X4(DO)                                                                               \
-    DO(0, c00, c01, c02, c03, f00, f01, f02, f03, a0)                                              \
-    if (n_rows > 1) {                                                                              \
-        DO(1, c10, c11, c12, c13, f10, f11, f12, f13, a1)                                          \
-    }                                                                                              \
-    if (n_rows > 2) {                                                                              \
-        DO(2, c20, c21, c22, c23, f20, f21, f22, f23, a2)                                          \
-    }
 #define LOAD(r, x0, x1, x2, x3, y0, y1, y2, y3, a)                                                 \
     y0 = _mm512_loadu_ps(to->c + r * to->ldc + to->tile[0] * TILE_N);                              \
     y1 = _mm512_loadu_ps(to->c + r * to->ldc + to->tile[1] * TILE_N);                              \
@@ -237,7 +225,6 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     __asm__(""
             : "+r"(to)); /* gcc would keep twelve addresses through the loop, in vector registers */
     ROWS_3X4(STORE)
-#undef ROWS_3X4
 #undef LOAD
 #undef STORE
 #undef START

@@ -43,4 +43,17 @@ static inline __attribute__((always_inline)) __m512i twin(__m512i v)
     return x;
 }
 
+/* With groups of 16 to 128 columns, scaling is as much work as the sums unless it stays in registers:
+ * 3 rows x 4 tiles of sums (c) beside as many fp32 chains (f), which leave for memory once a call.
+ * DO(row, its four sums, its four chains, its inputs) for rows 0 .. n_rows-1 of at most three. */
+#define GROUP_ROWS 3
+#define ROWS_3X4(DO)                                                                               \
+    DO(0, c00, c01, c02, c03, f00, f01, f02, f03, a0)                                              \
+    if (n_rows > 1) {                                                                              \
+        DO(1, c10, c11, c12, c13, f10, f11, f12, f13, a1)                                          \
+    }                                                                                              \
+    if (n_rows > 2) {                                                                              \
+        DO(2, c20, c21, c22, c23, f20, f21, f22, f23, a2)                                          \
+    }
+
 #endif

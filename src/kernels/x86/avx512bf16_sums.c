@@ -39,6 +39,23 @@ struct sums_args {
     size_t tile[PANEL_TILES]; /* tile of each column of accumulators: a missing one is tile 0 */
 };
 
+static inline __m512i low_nibbles(__m512i x)
+{
+    return _mm512_and_si512(x, _mm512_set1_epi8(15));
+}
+
+static inline __m512i high_nibbles(__m512i x)
+{
+    return low_nibbles(_mm512_srli_epi16(x, 4));
+}
+
+/* Line j of the four tiles, each through OF (or as it is). */
+#define LINES(OF)                                                                                  \
+    w0 = OF(_mm512_load_si512(b0 + 64 * j));                                                       \
+    w1 = OF(_mm512_load_si512(b1 + 64 * j));                                                       \
+    w2 = OF(_mm512_load_si512(b2 + 64 * j));                                                       \
+    w3 = OF(_mm512_load_si512(b3 + 64 * j));
+
 /* What is fetched ahead, line by line. */
 enum ahead {
     AHEAD_NEAR, /* four streams a few lines ahead, into the L1 cache: weights that are read once */
@@ -74,7 +91,6 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     const uint8_t *p0 = s->ahead[0], *p1 = s->ahead[1], *p2 = s->ahead[2], *p3 = s->ahead[3];
     const uint8_t *a0 = s->a, *a1 = a0 + lda, *a2 = a1 + lda, *a3 = a2 + lda, *a4 = a3 + lda,
                   *a5 = a4 + lda;
-    const __m512i low = _mm512_set1_epi8(15);
     const __m512i bias = _mm512_set1_epi32(f == WEIGHT_I4 ? 8 : 128);
     const struct lanes_quant q = *s->q;
     const int has_zero = f == WEIGHT_I4 && q.w->has_zero, n_lines = s->n_lines;
@@ -142,7 +158,7 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     for (int line = 0, group = s->group; line < n_lines; group++) {
         const int left = n_lines - line, n = left < group_lines ? left : group_lines;
         if (is_first) {
-            __m512i z0 = low, z1 = low, z2 = low, z3 = low; /* unused without zeros */
+            __m512i z0 = bias, z1 = bias, z2 = bias, z3 = bias; /* unused without zeros */
             if (has_zero) {
                 z0 = lanes_quant_zero(&q, (int)s->tile[0], group);
                 z1 = lanes_quant_zero(&q, (int)s->tile[1], group);
@@ -157,8 +173,7 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
         for (int end = line + n; line < end; line++) {
             const size_t j = (size_t)line, ahead = (step * j & ~(size_t)63) + jump;
             size_t at = a_line * j;
-            __m512i w0 = _mm512_load_si512(b0 + 64 * j), w1 = _mm512_load_si512(b1 + 64 * j);
-            __m512i w2 = _mm512_load_si512(b2 + 64 * j), w3 = _mm512_load_si512(b3 + 64 * j);
+            __m512i w0, w1, w2, w3;
             if (kind == AHEAD_ONE) {
                 _mm_prefetch((const char *)(p0 + ahead), _MM_HINT_T1);
             } else if (kind == AHEAD_NEAR) {
@@ -173,19 +188,14 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
                 _mm_prefetch((const char *)(p3 + ahead), _MM_HINT_T1);
             }
             if (f == WEIGHT_I8) {
+                LINES()
                 ROWS_6X4(STEP)
                 continue;
             }
-            w0 = _mm512_and_si512(w0, low);
-            w1 = _mm512_and_si512(w1, low);
-            w2 = _mm512_and_si512(w2, low);
-            w3 = _mm512_and_si512(w3, low);
+            LINES(low_nibbles)
             ROWS_6X4(STEP)
             at += 4;
-            w0 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b0 + 64 * j), 4), low);
-            w1 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b1 + 64 * j), 4), low);
-            w2 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b2 + 64 * j), 4), low);
-            w3 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b3 + 64 * j), 4), low);
+            LINES(high_nibbles)
             ROWS_6X4(STEP)
         }
         if (is_last) {
@@ -236,20 +246,17 @@ MICRO(i4_groups_one, AHEAD_ONE, 1, WEIGHT_I4)
 
 /* ---- many rows of 4-bit groups ----
  *
- * With groups of 32 to 128 columns, scaling is as much work as the sums unless it stays in
- * registers: 3 rows x 4 tiles of sums beside as many fp32 chains, which leave for c once a call.
  * Lines of 4 bits feed enough arithmetic for three rows to keep up with the L2 cache. */
-
-#define GROUP_ROWS 3
 
 static inline __attribute__((always_inline)) void micro_groups(const int has_zero,
                                                                const struct sums_args *s)
 {
+    const int n_rows = GROUP_ROWS;
     const size_t lda = s->lda, step = s->ahead_step;
     const uint8_t *b0 = s->b[0], *b1 = s->b[1], *b2 = s->b[2], *b3 = s->b[3];
     const uint8_t *const p0 = s->ahead[0];
     const uint8_t *a0 = s->a, *a1 = a0 + lda, *a2 = a1 + lda;
-    const __m512i low = _mm512_set1_epi8(15), bias = _mm512_set1_epi32(-8);
+    const __m512i bias = _mm512_set1_epi32(-8);
     const struct lanes_quant *const q = s->q;
     const size_t n_lines = (size_t)s->n_lines, group_lines = (size_t)s->group_lines;
     const enum dtype type = q->w->scale_type;
@@ -261,10 +268,6 @@ static inline __attribute__((always_inline)) void micro_groups(const int has_zer
     v16 f00, f01, f02, f03, f10, f11, f12, f13, f20, f21, f22, f23;
     f00 = f01 = f02 = f03 = f10 = f11 = f12 = f13 = f20 = f21 = f22 = f23 = _mm512_setzero_ps();
 
-#define ROWS_3X4(DO)                                                                               \
-    DO(0, c00, c01, c02, c03, f00, f01, f02, f03, a0)                                              \
-    DO(1, c10, c11, c12, c13, f10, f11, f12, f13, a1)                                              \
-    DO(2, c20, c21, c22, c23, f20, f21, f22, f23, a2)
 #define LOAD(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                              \
     y0 = _mm512_loadu_ps(to->c + row_ * to->ldc + to->col[0]);                                     \
     y1 = _mm512_loadu_ps(to->c + row_ * to->ldc + to->col[1]);                                     \
@@ -310,7 +313,7 @@ static inline __attribute__((always_inline)) void micro_groups(const int has_zer
     }
     size_t j = 0, at = 0;
     for (int group = s->group; j < n_lines; group++, sums += 4, scales += 4) {
-        __m512i w0 = low, w1 = low, w2 = low, w3 = low;
+        __m512i w0 = bias, w1 = bias, w2 = bias, w3 = bias; /* zero points, if any, then lines */
         if (has_zero) {
             w0 = lanes_quant_zero(q, (int)s->tile[0], group);
             w1 = lanes_quant_zero(q, (int)s->tile[1], group);
@@ -320,19 +323,11 @@ static inline __attribute__((always_inline)) void micro_groups(const int has_zer
         ROWS_3X4(START)
         const size_t end = j + group_lines < n_lines ? j + group_lines : n_lines;
         for (; j < end; j++) {
-            const __m512i l0 = _mm512_load_si512(b0 + 64 * j), l1 = _mm512_load_si512(b1 + 64 * j);
-            const __m512i l2 = _mm512_load_si512(b2 + 64 * j), l3 = _mm512_load_si512(b3 + 64 * j);
             _mm_prefetch((const char *)(p0 + (step * j & ~(size_t)63)), _MM_HINT_T1);
-            w0 = _mm512_and_si512(l0, low);
-            w1 = _mm512_and_si512(l1, low);
-            w2 = _mm512_and_si512(l2, low);
-            w3 = _mm512_and_si512(l3, low);
+            LINES(low_nibbles)
             ROWS_3X4(STEP)
             at += 4;
-            w0 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b0 + 64 * j), 4), low);
-            w1 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b1 + 64 * j), 4), low);
-            w2 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b2 + 64 * j), 4), low);
-            w3 = _mm512_and_si512(_mm512_srli_epi16(_mm512_load_si512(b3 + 64 * j), 4), low);
+            LINES(high_nibbles)
             ROWS_3X4(STEP)
             at += 4;
         }
@@ -346,7 +341,6 @@ static inline __attribute__((always_inline)) void micro_groups(const int has_zer
     /* gcc would keep twelve addresses through the loop, and weights on the stack for them */
     __asm__("" : "+r"(to));
     ROWS_3X4(STORE)
-#undef ROWS_3X4
 #undef LOAD
 #undef STORE
 #undef START
@@ -354,6 +348,7 @@ static inline __attribute__((always_inline)) void micro_groups(const int has_zer
 #undef SCALED
 #undef SCALE
 }
+#undef LINES
 
 static __attribute__((noinline)) void i4_groups_many(int n_rows, const struct sums_args *s)
 {
