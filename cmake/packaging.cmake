@@ -32,7 +32,7 @@ install(FILES packaging/debian/copyright ${debian_dir}/changelog.gz ${debian_dir
 # What the READMEs link to comes along at the same places.
 install(FILES README.md README.zh-CN.md CHANGELOG.md CONTRIBUTING.md DESTINATION share/doc/tern COMPONENT runtime)
 install(FILES bindings/python/README.md DESTINATION share/doc/tern/bindings/python COMPONENT runtime)
-install(DIRECTORY docs/ DESTINATION share/doc/tern/docs COMPONENT runtime FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY docs/ DESTINATION share/doc/tern/docs COMPONENT runtime FILES_MATCHING PATTERN "*.md" PATTERN "*.svg")
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME tern)
