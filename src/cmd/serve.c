@@ -355,6 +355,7 @@ static void early_stop_end(struct early_stop *x)
 struct supervision {
     struct notify notify;
     char serving[640];          /* the status while all is well; written before readiness */
+    atomic_int is_announced;    /* READY=1 went out: no sign of life may come before it */
     enum server_condition last; /* the net loop's */
 };
 
@@ -371,7 +372,7 @@ static void on_heartbeat(void *user, enum server_condition c)
         if (v->last == SERVER_STALLED) {
             notify_send(n, "STATUS=%s", v->serving);
         }
-        if (n->watchdog_us) {
+        if (n->watchdog_us && atomic_load(&v->is_announced)) {
             notify_send(n, "WATCHDOG=1");
         }
         break;
@@ -747,6 +748,7 @@ static int run(struct setup *s, const struct opts *o, const struct args_server *
     serve_set_ready(s, server);
     announce(s, server);
     notify_send(&watch->notify, "READY=1\nSTATUS=%s", watch->serving);
+    atomic_store(&watch->is_announced, 1);
     if (!v->disable_log_stats) {
         throughput.engine = s->engine;
         throughput_start(&throughput);
