@@ -684,7 +684,7 @@ int quant_config_select(struct quant_config *q, const char *asked, const char *p
     }
     for (size_t i = 0; i < sizeof online / sizeof online[0]; i++) {
         if (strcasecmp(asked, online[i].name) == 0 &&
-            (q->method == QUANT_NONE || q->method == online[i].method)) {
+            (q->method == QUANT_NONE || q->method == QUANT_GGUF || q->method == online[i].method)) {
             q->method = online[i].method;
             return 0;
         }

@@ -98,7 +98,8 @@ const struct quant_scheme *quant_config_for(const struct quant_config *q, const 
 
 const char *quant_method_name(enum quant_method m); /* as --quantization spells it */
 /* --quantization against what the file says. `asked`: NULL, "none" and "auto" take the file's. On a
- * plain file some methods quantize at load: q->method says so afterwards. */
+ * plain file some methods quantize at load: q->method says so afterwards. Whether a GGUF file is
+ * plain is seen later, matrix by matrix (weights_plan). */
 int quant_config_select(struct quant_config *q, const char *asked, const char *path, struct err *e);
 
 #endif

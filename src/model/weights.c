@@ -109,6 +109,20 @@ static const struct tensor *tensor_of(const struct checkpoint_view *v)
     return v->quant != NULL ? v->quant->codes : v->tensor;
 }
 
+/* Blocks of a GGUF file where --quantization asks for codes that are made of plain numbers. */
+static int refuse_blocks(const struct checkpoint_view *v, const struct weights_options *o,
+                         struct err *e)
+{
+    if (v->quant == NULL || v->quant->layout != QUANT_BLOCKS || o->method == QUANT_GGUF) {
+        return 0;
+    }
+    const struct tensor *t = v->quant->codes;
+    return err_set(e, ERR_INVALID,
+                   "--quantization: %s: tensor %s: expected F32, F16 or BF16 to quantize while "
+                   "loading, found %s (gguf or none takes the file as it is)",
+                   t->file, t->name, tensor_type_name(t->type));
+}
+
 /* Plans one packed matrix of n rows that is made of n_views parts, one below the other. */
 static void place(struct planner *p, struct weight *w, int n, int k,
                   const struct checkpoint_view *const *views, int n_views, int is_linear)
@@ -118,8 +132,10 @@ static void place(struct planner *p, struct weight *w, int n, int k,
     *w = (struct weight){.n = n, .k = k};
     for (int i = 0; i < n_views && p->failed == 0; i++) {
         const struct quant_matrix *m = views[i]->quant;
-        if ((m != NULL) != (views[0]->quant != NULL) ||
-            (m != NULL && (m->act != views[0]->quant->act || !quant_fit(w, m, i == 0)))) {
+        p->failed = is_linear ? refuse_blocks(views[i], p->o, p->e) : 0;
+        if (p->failed == 0 &&
+            ((m != NULL) != (views[0]->quant != NULL) ||
+             (m != NULL && (m->act != views[0]->quant->act || !quant_fit(w, m, i == 0))))) {
             const struct tensor *a = tensor_of(views[0]), *b = tensor_of(views[i]);
             p->failed = err_set(p->e, ERR_UNSUPPORTED,
                                 "%s: tensors %s and %s: unsupported mix of formats in matrices "

@@ -460,12 +460,20 @@ static void the_same_weights_pack_to_the_same_bytes_as_from_safetensors(void **s
     safetensors_close(st);
     const struct kernels *k = rig_best_kernels();
     struct cpu_pool *pool = rig_pool(2);
-    struct model *a = rig_load(hf, ACT_BF16, k, pool), *b = rig_load(gguf, ACT_BF16, k, pool);
-    assert_string_equal(model_numerics_id(a), model_numerics_id(b));
-    assert_string_equal(model_layout_name(b), "GGUF");
-    assert_true(model_config(b)->tied);
-    model_close(a);
-    model_close(b);
+    static const char *const methods[] = {NULL, "int8", "int4", "awq", "fp8"};
+    for (int i = 0; i < 5; i++) {
+        struct model_options o = {
+            .path = hf, .act = ACT_BF16, .quantization = methods[i], .head_bits = i > 2 ? 8 : 0};
+        struct model *a = rig_load_with(&o, k, pool);
+        o.path = gguf;
+        struct model *b = rig_load_with(&o, k, pool);
+        assert_string_equal(model_numerics_id(a), model_numerics_id(b));
+        assert_string_equal(model_layout_name(b), "GGUF");
+        assert_string_equal(model_quantization(b), i == 0 ? "gguf" : model_quantization(a));
+        assert_true(model_config(b)->tied);
+        model_close(a);
+        model_close(b);
+    }
     cpu_pool_close(pool);
 }
 
