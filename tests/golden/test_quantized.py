@@ -2,6 +2,7 @@
 """Quantized checkpoints from outside: every tensor of a format is used or the file is refused by name, and the
 configuration, the flag and the tensors must agree."""
 import json
+import math
 import re
 import struct
 
@@ -301,6 +302,36 @@ def test_the_flag_must_agree_with_the_file(shared):
     assert formats(f / "dense-hf", "-q", "int4")[1].startswith("int4 (groups of 64, bf16 scales, zero points) x int8 in 12")
     assert "int4 (groups of 128, bf16 scales, zero points) x int8" in formats(f / "dense-hf", "-q", "awq")[1]
     assert "x fp8 E5M2 in 8" in formats(f / "dense-ct-fp8", "--quantization-inputs", "e5m2")[1]
+
+
+def test_the_documented_sizes_of_the_small_model_are_those_of_its_shapes(shared, tmp_path):
+    """The table of docs/formats.md against a file of the 0.3B's shapes that has a header and a hole."""
+    d, header, at = copy(shared, tmp_path / "m"), {}, 0
+    shapes = {"embed_tokens": (103424, 1024), "norm": (1024,)}
+    for i in range(18):
+        layer = {"input_layernorm": (1024,), "post_attention_layernorm": (1024,), "self_attn.q_proj": (2048, 1024),
+                 "self_attn.k_proj": (256, 1024), "self_attn.v_proj": (256, 1024), "self_attn.o_proj": (1024, 2048),
+                 "mlp.gate_proj": (3072, 1024), "mlp.up_proj": (3072, 1024), "mlp.down_proj": (1024, 3072)}
+        shapes.update({f"layers.{i}.{k}": v for k, v in layer.items()})
+    for name, shape in shapes.items():
+        end = at + 2 * math.prod(shape)
+        header[f"model.{name}.weight"] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, end]}
+        at = end
+    head = json.dumps(header).encode()
+    with open(d / "model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head)
+        f.truncate(8 + len(head) + at)
+    config(d, vocab_size=103424, hidden_size=1024, intermediate_size=3072, num_hidden_layers=18, num_attention_heads=16,
+           num_key_value_heads=2, head_dim=128)
+    rows = re.findall(r"^\| (?:bf16|`-q (\w+)`) \| (\d.* MB, .* %) \|$", (SOURCE / "docs" / "formats.md").read_text(), re.M)
+    assert len(rows) == 5
+    for method, cells in rows:
+        for bits, cell in zip((16, 8, 4), cells.split(" | "), strict=True):
+            r = run("info", d, "--json", "-q", method or "none", "--quantization-head", bits)
+            m = json.loads(r.stdout)["model"]
+            assert cell.replace(" 100 %", " 100.0 %") == \
+                f"{m['packed_weight_bytes'] / 1e6:.1f} MB, {100 * m['share_of_16_bit']:.1f} %", (method, bits)
+            assert m["weight_bytes_per_token"] == m["packed_weight_bytes"]
 
 
 def test_quantizing_the_shipped_model_while_loading_costs_little_perplexity(tmp_path):
