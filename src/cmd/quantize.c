@@ -463,15 +463,15 @@ static int pack_model(struct quantizing *q, const char *from, struct err *e)
 static int quantize(struct quantizing *q, struct err *e)
 {
     struct setup s = {.a = q->engine, .log = q->log};
+    const char *texts = q->engine->tokenizer ? q->engine->tokenizer : q->engine->model;
     struct stat sb;
     int rc = setup_cpu(&s, e);
     rc = rc < 0 ? rc : setup_files(&s, e);
-    if (rc >= 0 && !q->engine->tokenizer && stat(q->engine->model, &sb) == 0 &&
-        S_ISREG(sb.st_mode)) {
+    if (rc >= 0 && stat(texts, &sb) == 0 && S_ISREG(sb.st_mode)) {
         rc = err_set(e, ERR_INVALID,
                      "%s: expected --tokenizer DIR, whose files become those of the model: a GGUF "
                      "file has none",
-                     q->engine->model);
+                     texts);
     }
     if (rc >= 0) {
         q->in_bytes = model_file_bytes(s.model);

@@ -265,6 +265,8 @@ def plain_gguf(path, out):
 def test_a_gguf_file_becomes_a_directory_with_the_tokenizer_that_is_named(shared, tmp_path):
     plain_gguf(shared / "fixtures" / "dense-gguf-q8_0" / "model.gguf", tmp_path / "plain.gguf")
     assert "--tokenizer DIR" in refused(tmp_path / "plain.gguf", tmp_path / "out", "--scheme", "int8")
+    line = refused(tmp_path / "plain.gguf", tmp_path / "out", "--scheme", "int8", "--tokenizer", tmp_path / "plain.gguf")
+    assert "--tokenizer DIR" in line and "plain.gguf" in line
     for out, args in (("out", []), ("kept", ["--ignore", "model.layers.0", "model.layers.1"])):
         quantize(tmp_path / "plain.gguf", tmp_path / out, "--scheme", "int8", "--tokenizer", shared / "fixtures" / "dense-hf", *args)
         assert (tmp_path / out / "tokenizer.model").exists()
