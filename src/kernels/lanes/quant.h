@@ -359,30 +359,38 @@ LANES_INLINE void lanes_quant_chains(float *c, size_t ldc, const void *a, size_t
 
 /* ---- int8 activations ---- */
 
-/* c = fma((float)(sum - zero * sum of codes), s * sa, c); the sums are at `from`. */
+/* One tile's c = fma((float)(sum - zero * sum of codes), s * sa, c); the sums are at `from`. */
+LANES_INLINE void lanes_scale_tile(float *c, size_t ldc, const void *from, size_t ld_from,
+                                   const struct lanes_quant *q, int tile, int group,
+                                   const uint8_t *a, size_t lda, int rows)
+{
+    const v16 scale = lanes_quant_scale(q, tile, group);
+    const n16 zero = lanes_quant_zero(q, tile, group);
+    for (int i = 0; i < rows; i++) {
+        const uint8_t *row = a + (size_t)i * lda;
+        float *to = c + (size_t)i * ldc;
+        int32_t codes;
+        memcpy(&codes, row + q->sums_at + 4 * (size_t)group, 4);
+        v16 s = v16_mul(scale, v16_set1(lanes_input_scale(q, row, group)));
+        n16 sum = n16_load((const int32_t *)from + (size_t)i * ld_from);
+        sum = n16_sub(sum, n16_mul(zero, n16_set1(codes)));
+        v16 acc = v16_fma(n16_float(sum), s, group == 0 ? v16_zero() : v16_load(to));
+        if (q->w->has_offset) {
+            const v16 o = v16_mul(lanes_quant_offset(q, tile, group),
+                                  v16_set1(lanes_input_scale(q, row, group)));
+            acc = v16_fma(v16_set1((float)codes), o, acc);
+        }
+        v16_store(to, acc);
+    }
+}
+
 LANES_SHARED void lanes_scale_sums(float *c, size_t ldc, const float *from, size_t ld_from,
                                    const struct lanes_quant *q, int group, const uint8_t *a,
                                    size_t lda, int rows, int n_tiles)
 {
     for (int t = 0; t < n_tiles; t++) {
-        const v16 scale = lanes_quant_scale(q, t, group);
-        const n16 zero = lanes_quant_zero(q, t, group);
-        for (int i = 0; i < rows; i++) {
-            const uint8_t *row = a + (size_t)i * lda;
-            float *to = c + (size_t)i * ldc + t * TILE_N;
-            int32_t codes;
-            memcpy(&codes, row + q->sums_at + 4 * (size_t)group, 4);
-            v16 s = v16_mul(scale, v16_set1(lanes_input_scale(q, row, group)));
-            n16 sum = n16_load(from + (size_t)i * ld_from + t * TILE_N);
-            sum = n16_sub(sum, n16_mul(zero, n16_set1(codes)));
-            v16 acc = v16_fma(n16_float(sum), s, group == 0 ? v16_zero() : v16_load(to));
-            if (q->w->has_offset) {
-                const v16 o = v16_mul(lanes_quant_offset(q, t, group),
-                                      v16_set1(lanes_input_scale(q, row, group)));
-                acc = v16_fma(v16_set1((float)codes), o, acc);
-            }
-            v16_store(to, acc);
-        }
+        lanes_scale_tile(c + t * TILE_N, ldc, from + t * TILE_N, ld_from, q, t, group, a, lda,
+                         rows);
     }
 }
 

@@ -52,6 +52,10 @@ void avx2_quantize_bf16(void *out, size_t ldo, const void *x, size_t ldx, int m,
                         enum input_format f, int group, float fixed);
 void avx2_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, int k,
                        enum input_format f, int group, float fixed);
+/* The chains of at most MICRO_ROWS int8 rows and any range of tiles, of a matrix it takes. */
+int avx2_takes_sums(const struct weight *w);
+void avx2_sums_few(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
+                   int tile, int tile_end);
 int avx2_argmax(const float *x, int n);
 void avx2_logsumexp(const float *x, int n, float *max, double *sum);
 void avx2_pack(void *dst, enum weight_format format, int n, int k, const void *src,
