@@ -3,6 +3,7 @@
 #include "cmd/args.h"
 #include "cmd/commands.h"
 #include "cmd/pages.h"
+#include "cmd/signals.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -53,6 +54,7 @@ int main(int argc, char **argv)
     /* A closed pipe and a file at its limit are failed writes, reported where they happen. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
+    signals_name_cut_files();
     hold_standard_streams();
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--version") == 0 || strcmp(name, "-v") == 0 || strcmp(name, "version") == 0) {

@@ -10,5 +10,7 @@ void signals_set(sigset_t *out); /* the two */
 void signals_block(void);        /* before any thread is made: threads inherit it */
 int signals_pending(void);       /* 1 when one has come; it stays */
 int signals_take(void);          /* SIGINT or SIGTERM, which is then gone, or 0 */
+/* A mapped file that another program cuts short ends the process with one line that names it. */
+void signals_name_cut_files(void);
 
 #endif

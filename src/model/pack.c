@@ -184,8 +184,11 @@ static int damaged(const struct pack *p, struct err *e, const char *what)
 static int read_header(const struct pack *p, struct pack_header *h, struct err *e)
 {
     struct stat sb;
+    if (fstat(p->fd, &sb) != 0 || !S_ISREG(sb.st_mode)) {
+        return err_set(e, ERR_IO, "%s: not a regular file", p->path);
+    }
     const ssize_t n = pread(p->fd, h, sizeof *h, 0);
-    if (n < 0 || fstat(p->fd, &sb) != 0) {
+    if (n < 0) {
         return err_set(e, ERR_IO, "%s: %s", p->path, strerror(errno));
     }
     if (n < (ssize_t)sizeof *h || memcmp(h->magic, magic, sizeof magic) != 0) {
@@ -238,13 +241,15 @@ int pack_open(struct pack **out, const char *dir, struct model_config *c, struct
         free(p);
         return err_set(e, ERR_NOMEM, "%s: out of memory", path);
     }
-    p->fd = open(path, O_RDONLY | O_CLOEXEC);
+    p->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us */
     int rc = p->fd < 0 ? err_set(e, ERR_IO, "%s: %s", path, strerror(errno)) : 0;
     rc = rc < 0 ? rc : read_header(p, &h, e);
     const struct places at = rc == 0 ? places_of(&h) : (struct places){0, 0, 0, 0};
-    if (rc == 0 && (h.n_layers > 65536 || h.hidden_size > 1u << 24 || h.n_order > 1u << 28 ||
-                    h.n_tiles > 1u << 26 || h.data_at % HUGE_BYTES != 0 || h.data_at < at.end ||
-                    h.data_at > MAX_HEAD_BYTES || h.data_bytes != h.file_bytes - h.data_at)) {
+    if (rc == 0 &&
+        (h.n_layers > 65536 || h.hidden_size > 1u << 24 || h.n_order > 1u << 28 ||
+         h.n_tiles > 1u << 26 || h.data_at % HUGE_BYTES != 0 || h.data_at < at.end ||
+         h.data_at > MAX_HEAD_BYTES || h.data_bytes != h.file_bytes - h.data_at ||
+         h.bytes_per_token > h.data_bytes || h.tied > 1 || h.method >= QUANT_METHOD_COUNT)) {
         rc = damaged(p, e, "its parts don't fit each other");
     }
     if (rc == 0 && (p->head = malloc(h.data_at)) == NULL) {
@@ -304,10 +309,12 @@ static int weight_of(const struct pack *p, const struct pack_record *r, int n, i
                          .has_offset = r->has_offset,
                          .scale_type = (enum dtype)r->scale_type,
                          .input_scale = r->input_scale};
+    const int plain = r->format == WEIGHT_BF16 || r->format == WEIGHT_F32;
     if (r->format < 0 || r->format >= WEIGHT_FORMAT_COUNT || r->n != n || r->k != k ||
         r->scale_type < 0 || r->scale_type > DTYPE_F32 || r->has_zero < 0 || r->has_zero > 1 ||
         r->has_offset < 0 || r->has_offset > 1 || r->super < 0 || r->asked < QUANT_ACT_16 ||
-        r->asked > QUANT_ACT_E5M2 || r->group < 0 ||
+        r->asked > QUANT_ACT_E5M2 || r->group < 0 || r->ordered < 0 || r->ordered > 1 ||
+        (plain && r->ordered) ||
         (r->input_scale != 0 && !(isnormal(r->input_scale) && r->input_scale > 0))) {
         return damaged(p, e, "a matrix has numbers that can't be");
     }
@@ -331,9 +338,6 @@ static int plan_orders(const struct pack *p, struct weights *w, struct err *e)
     const struct pack_header *h = pack_head(p);
     w->n_order = h->n_order;
     w->n_tiles = h->n_tiles;
-    if (h->n_order == 0 && h->n_tiles == 0) {
-        return 0;
-    }
     w->order = malloc((h->n_order + 1) * sizeof *w->order);
     w->tiles = calloc(h->n_tiles + 1, sizeof *w->tiles);
     if (w->order == NULL || w->tiles == NULL) {
@@ -364,7 +368,7 @@ static int plan_orders(const struct pack *p, struct weights *w, struct err *e)
             w->tiles[at] = w->order + from;
         }
     }
-    return 0;
+    return at == h->n_tiles ? 0 : damaged(p, e, "its act-order is of other matrices");
 }
 
 int pack_plan(const struct pack *p, struct weights *w, const struct weights_options *o,

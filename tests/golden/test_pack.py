@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """tern quantize --pack: a model that is mapped has the bits of the one it was made from, on every level, and a file that
 is not whole is refused by what is wrong with it."""
+import ctypes
+import ctypes.util
 import json
+import os
 import pathlib
 import re
+import shutil
 import struct
 
 import pytest
@@ -160,3 +164,65 @@ def test_every_cut_and_flipped_byte_of_the_head_is_refused(packed, tmp_path):
             f.seek(at)
             f.write(raw[at:at + 1])
     assert run("info", d).returncode == 0
+
+
+def test_a_pipe_or_a_folder_in_its_place_is_refused_at_once(packed, tmp_path):
+    d = spoil(packed, tmp_path, lambda raw: None)
+    for make in (os.mkfifo, os.mkdir):
+        (d / "model.tern").unlink()
+        make(d / "model.tern")
+        r = run("generate", d, "-p", "x", "--max-tokens", 1)
+        assert r.returncode == 1 and b"model.tern: not a regular file" in r.stderr, r.stderr
+
+
+def forge(model, out, change):
+    """The packed model with a changed head whose hash is right."""
+    xxhash = ctypes.util.find_library("xxhash")
+    if xxhash is None:
+        pytest.skip("needs libxxhash")
+
+    class Hash(ctypes.Structure):
+        _fields_ = [("lo", ctypes.c_uint64), ("hi", ctypes.c_uint64)]
+    hash_of = ctypes.CDLL(xxhash).XXH3_128bits_withSeed
+    hash_of.restype, hash_of.argtypes = Hash, [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64]
+    shutil.copytree(model, out)
+    raw = bytearray((out / "model.tern").read_bytes())
+    change(raw)
+    raw[104:120] = bytes(16)
+    n = struct.unpack_from("<Q", raw, 56)[0]
+    h = hash_of(bytes(raw[:n]), n, 2)
+    raw[104:120] = struct.pack("<QQ", h.lo, h.hi)
+    (out / "model.tern").write_bytes(raw)
+    return out
+
+
+def record(matrix, field, value):
+    return put(512 + 44 * matrix + 4 * field, struct.pack("<i", value))
+
+
+@pytest.mark.parametrize("name, change, words", [
+    ("dense-hf", put(44, struct.pack("<I", 99)), "parts don't fit"),  # method
+    ("dense-hf", put(40, struct.pack("<I", 7)), "parts don't fit"),  # tied
+    ("dense-hf", put(96, struct.pack("<Q", 1 << 50)), "parts don't fit"),  # bytes_per_token
+    ("dense-hf", record(1, 9, 1), "numbers that can't be"),  # a plain matrix with act-order
+    ("dense-ct-w8a8", record(1, 9, 1), "act-order"),
+    ("dense-gptq", record(1, 9, 5), "numbers that can't be"),
+    ("dense-gptq", record(1, 9, 0), "act-order"),  # act-order dropped: other products
+])
+def test_a_head_that_lies_with_a_right_hash_is_refused(shared, tmp_path, name, change, words):
+    pack(shared / "fixtures" / name, tmp_path / "packed")
+    same_bytes = forge(tmp_path / "packed", tmp_path / "same", lambda raw: None)
+    assert (same_bytes / "model.tern").read_bytes() == (tmp_path / "packed" / "model.tern").read_bytes()
+    r = run("generate", forge(tmp_path / "packed", tmp_path / "lies", change), "--prompt-ids", "5,6", "--max-tokens", 1)
+    line = r.stderr.decode().strip()
+    assert r.returncode == 1 and len(line.splitlines()) == 1 and "model.tern" in line and words in line, line
+
+
+def test_a_file_that_is_cut_under_a_running_server_ends_it_with_a_line_that_names_it(packed, tmp_path):
+    d = spoil(packed, tmp_path, lambda raw: None)
+    with ternlib.Server(d) as s:
+        os.truncate(d / "model.tern", 2 << 20)
+        with pytest.raises(OSError):
+            s.post("/v1/completions", {"prompt": "x", "max_tokens": 4})
+        assert s.proc.wait(30) == 1
+        assert f"{d}/model.tern: cut short" in s.output()
