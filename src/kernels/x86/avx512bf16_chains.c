@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products of quantized weights and bf16 or fp8 activations with VDPBF16PS. The number that a code
- * stands for is exact in bf16. For up to four rows codes are decoded in registers, as many streams
- * as a panel has tiles; for more, a block of columns is decoded to bf16 lines, which stay in the L1
- * cache while rows pass over them through the bf16 loop. Each group's chain is scaled into c. */
+ * stands for is exact in bf16. For up to four rows (fp8: two) codes are decoded in registers, as
+ * many streams as a panel has tiles; for more, a block of columns is decoded to bf16 lines, which
+ * stay in the L1 cache while rows pass over them through the bf16 loop. fp8 is decoded in registers
+ * for up to 48 rows, eight at a time. Each group's chain is scaled into c. */
 #include "kernels/x86/avx512_v16.h"
 
 #include "kernels/lanes/quant.h"
@@ -11,7 +12,8 @@
 #include "kernels/x86/x86.h"
 
 #define BLOCK_COLUMNS 256
-#define SHORT_COLUMNS 128 /* of few rows: what is written now is read at once */
+#define F8_AHEAD      2048 /* bytes of codes that are fetched ahead, in each stream */
+#define SHORT_COLUMNS 128  /* of few rows: what is written now is read at once */
 
 /* ---- lines of codes to lines of bf16 pairs ---- */
 
@@ -35,15 +37,23 @@ static inline __m512i bf16_of_int8(__m512i x)
     return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(even, 16), odd);
 }
 
-/* The even and the odd bytes of a line of fp8 codes. */
+/* The even and the odd bytes of a line of fp8 codes. Even ones come first in every 16 bytes before
+ * codes are looked up, so that two unpackings put the bytes of the numbers together; shifting and
+ * masking them takes twice the instructions. */
 static inline __attribute__((always_inline)) void f8_line(__m512i x, const struct code_tables *t,
                                                           __m512i *even, __m512i *odd)
 {
-    const __m512i bytes = _mm512_set1_epi16(0xff);
+    const __m512i apart = _mm512_set4_epi32(0x0f0d0b09, 0x07050301, 0x0e0c0a08, 0x06040200);
     __m512i low, high;
+    x = _mm512_shuffle_epi8(x, apart);
     code_bytes(x, t, &low, &high);
-    *even = _mm512_ternarylogic_epi32(bytes, low, _mm512_slli_epi16(high, 8), 0xca);
-    *odd = _mm512_ternarylogic_epi32(bytes, _mm512_srli_epi16(low, 8), high, 0xca);
+    *even = _mm512_unpacklo_epi8(low, high);
+    *odd = _mm512_unpackhi_epi8(low, high);
+}
+
+static inline int is_f8(enum weight_format f)
+{
+    return f == WEIGHT_F8_E4M3 || f == WEIGHT_F8_E5M2;
 }
 
 /* What decoding needs besides codes. */
@@ -68,7 +78,7 @@ static inline __attribute__((always_inline)) void unit_lines(const uint8_t *p,
 {
     const __m512i a = _mm512_load_si512(p);
     const __m512i b = f == WEIGHT_I4 ? a : _mm512_load_si512(p + 64);
-    if (f == WEIGHT_F8_E4M3 || f == WEIGHT_F8_E5M2) {
+    if (is_f8(f)) {
         f8_line(a, &d->f8, w0, w2);
         f8_line(b, &d->f8, w1, w3);
         return;
@@ -95,7 +105,7 @@ static inline __attribute__((always_inline)) void decode_as(uint16_t *out,
     const size_t unit_bytes = f == WEIGHT_I4 ? 64 : 128;
     const uint8_t *p = q->codes + (size_t)tile * q->tile_bytes + (size_t)from / 8 * unit_bytes;
     struct decoder d = {.zero = zero_of(q, tile, from / q->group)};
-    if (f == WEIGHT_F8_E4M3 || f == WEIGHT_F8_E5M2) {
+    if (is_f8(f)) {
         d.f8 = f8_tables_of(f == WEIGHT_F8_E4M3);
     }
     for (int k = 0; k < count; k += 8, p += unit_bytes, out += 8 * TILE_N) {
@@ -132,7 +142,8 @@ static void decode(uint16_t *out, const struct lanes_quant *q, int tile, int fro
 
 /* ---- few rows: decoded in registers ---- */
 
-#define FEW_ROWS 4
+#define FEW_ROWS    4
+#define F8_FEW_ROWS 2
 
 struct direct_args {
     float *c;
@@ -159,9 +170,10 @@ direct_as(const int n_rows, const enum weight_format f, const struct direct_args
     const uint8_t *b1 = q->codes + (size_t)s->tile[1] * q->tile_bytes;
     const uint8_t *b2 = q->codes + (size_t)s->tile[2] * q->tile_bytes;
     const uint8_t *b3 = q->codes + (size_t)s->tile[3] * q->tile_bytes;
+    const size_t ahead = is_f8(f) ? F8_AHEAD : LANES_AHEAD_BYTES;
     const uint8_t *a = s->row;
     struct decoder d = {.zero = _mm512_set1_epi16(8)};
-    if (f == WEIGHT_F8_E4M3 || f == WEIGHT_F8_E5M2) {
+    if (is_f8(f)) {
         d.f8 = f8_tables_of(f == WEIGHT_F8_E4M3);
     }
     const int asks_zero = f == WEIGHT_I4 && q->w->has_zero;
@@ -185,9 +197,9 @@ direct_as(const int n_rows, const enum weight_format f, const struct direct_args
     {                                                                                              \
         __m512i w0, w1, w2, w3;                                                                    \
         d.zero = z##t;                                                                             \
-        _mm_prefetch((const char *)(b##t + LANES_AHEAD_BYTES), _MM_HINT_T0);                       \
+        _mm_prefetch((const char *)(b##t + ahead), _MM_HINT_T0);                                   \
         if (f != WEIGHT_I4) {                                                                      \
-            _mm_prefetch((const char *)(b##t + LANES_AHEAD_BYTES + 64), _MM_HINT_T0);              \
+            _mm_prefetch((const char *)(b##t + ahead + 64), _MM_HINT_T0);                          \
         }                                                                                          \
         unit_lines(b##t, &d, f, &w0, &w1, &w2, &w3);                                               \
         ROW(x0, 0)                                                                                 \
@@ -279,6 +291,204 @@ static void direct(float *c, size_t ldc, const uint8_t *row, size_t row_bytes,
     default:
         direct_e5m2(rows, &s);
         break;
+    }
+}
+
+/* ---- more rows of fp8: decoded in registers, too ---- */
+
+/* Eight rows by two tiles: 16 chains, the tables and what is being decoded fill the registers.
+ * Looking up and unpacking use other ports than the multiply-adds, so that they cost little beside
+ * those of eight rows, and nothing is written and read again. Numbers of a row are broadcast by the
+ * multiply-add itself. */
+#define TALL_ROWS  8
+#define TALL_TILES 2
+#define TALL_MOST  48 /* rows; more of them repay a block that is decoded once */
+
+struct tall_args {
+    float *c;
+    size_t ldc, col[TALL_TILES];
+    const uint8_t *row; /* bf16 */
+    size_t row_bytes;
+    const struct lanes_quant *q;
+    const uint8_t *codes[TALL_TILES]; /* of a tile; a missing one is the first */
+    const uint8_t *next[TALL_TILES];  /* where the streams go on */
+};
+
+/* chain += w x the pair of a row at byte `at`, where the row is at base + index * scale. Assembly,
+ * because gcc would keep the broadcasts of one tile for the other, or else each row's address, and
+ * run out of registers. Nothing that the function writes is read by it. */
+#define WIDE_STEP(chain, w, base, index, scale, at)                                                \
+    __asm__("vdpbf16ps %c4(%2,%3," #scale ")%{1to16%}, %1, %0"                                     \
+            : "+v"(chain)                                                                          \
+            : "v"(w), "r"(base), "r"(index), "i"(at));
+
+/* DO(row, its chains, its place) of at most eight rows; `above` is one row above the first, `middle`
+ * one above the fifth. */
+#define ROWS_8X2(DO)                                                                               \
+    DO(0, c00, c01, above, lda, 1)                                                                 \
+    if (n_rows > 1) {                                                                              \
+        DO(1, c10, c11, above, lda, 2)                                                             \
+    }                                                                                              \
+    if (n_rows > 2) {                                                                              \
+        DO(2, c20, c21, above, lda3, 1)                                                            \
+    }                                                                                              \
+    if (n_rows > 3) {                                                                              \
+        DO(3, c30, c31, above, lda, 4)                                                             \
+    }                                                                                              \
+    if (n_rows > 4) {                                                                              \
+        DO(4, c40, c41, middle, lda, 1)                                                            \
+    }                                                                                              \
+    if (n_rows > 5) {                                                                              \
+        DO(5, c50, c51, middle, lda, 2)                                                            \
+    }                                                                                              \
+    if (n_rows > 6) {                                                                              \
+        DO(6, c60, c61, middle, lda3, 1)                                                           \
+    }                                                                                              \
+    if (n_rows > 7) {                                                                              \
+        DO(7, c70, c71, middle, lda, 4)                                                            \
+    }
+
+static inline __attribute__((always_inline)) void
+tall_as(const int n_rows, const enum weight_format f, const struct tall_args *s)
+{
+    const struct lanes_quant *q = s->q;
+    const size_t lda = s->row_bytes, lda3 = 3 * lda, n_bytes = (size_t)q->w->k * TILE_N;
+    const uint8_t *b0 = s->codes[0], *b1 = s->codes[1];
+    uintptr_t above = (uintptr_t)s->row - lda, middle = above + 4 * lda;
+    const struct code_tables tables = f8_tables_of(f == WEIGHT_F8_E4M3);
+    size_t at = 0; /* bytes of codes */
+    for (int group = 0; at < n_bytes; group++) {
+        const size_t left = n_bytes - at, group_bytes = (size_t)q->group * TILE_N;
+        const size_t end = at + (left < group_bytes ? left : group_bytes);
+        __m512 c00, c01, c10, c11, c20, c21, c30, c31, c40, c41, c50, c51, c60, c61, c70, c71;
+        c00 = c01 = c10 = c11 = c20 = c21 = c30 = c31 = _mm512_setzero_ps();
+        c40 = c41 = c50 = c51 = c60 = c61 = c70 = c71 = _mm512_setzero_ps();
+        while (at < end) {
+            const size_t part = end - at < F8_AHEAD ? end - at : F8_AHEAD;
+            const int is_here = at + F8_AHEAD < n_bytes;
+            const size_t ahead = at + F8_AHEAD - (is_here ? 0 : n_bytes);
+            const uint8_t *p0 = (is_here ? s->codes[0] : s->next[0]) + ahead;
+            const uint8_t *p1 = (is_here ? s->codes[1] : s->next[1]) + ahead;
+#define STEP_0(r, x0, x1, base, index, scale) WIDE_STEP(x0, w_, base, index, scale, at_)
+#define STEP_1(r, x0, x1, base, index, scale) WIDE_STEP(x1, w_, base, index, scale, at_)
+#define LINE(DO, w, at)                                                                            \
+    {                                                                                              \
+        enum { at_ = at };                                                                         \
+        const __m512i w_ = w;                                                                      \
+        ROWS_8X2(DO)                                                                               \
+    }
+            for (const size_t stop = at + part; at < stop; at += 128) {
+                __m512i w0, w1, w2, w3;
+                _mm_prefetch((const char *)p0, _MM_HINT_T0);
+                _mm_prefetch((const char *)p0 + 64, _MM_HINT_T0);
+                f8_line(_mm512_load_si512(b0), &tables, &w0, &w2);
+                f8_line(_mm512_load_si512(b0 + 64), &tables, &w1, &w3);
+                LINE(STEP_0, w0, 0)
+                LINE(STEP_0, w1, 4)
+                LINE(STEP_0, w2, 8)
+                LINE(STEP_0, w3, 12)
+                _mm_prefetch((const char *)p1, _MM_HINT_T0);
+                _mm_prefetch((const char *)p1 + 64, _MM_HINT_T0);
+                f8_line(_mm512_load_si512(b1), &tables, &w0, &w2);
+                f8_line(_mm512_load_si512(b1 + 64), &tables, &w1, &w3);
+                LINE(STEP_1, w0, 0)
+                LINE(STEP_1, w1, 4)
+                LINE(STEP_1, w2, 8)
+                LINE(STEP_1, w3, 12)
+                b0 += 128;
+                b1 += 128;
+                p0 += 128;
+                p1 += 128;
+                above += 16;
+                middle += 16;
+            }
+#undef STEP_0
+#undef STEP_1
+#undef LINE
+        }
+        const v16 s0 =
+            lanes_floats(s->codes[0] + q->at.scales, (size_t)group * TILE_N, q->w->scale_type);
+        const v16 s1 =
+            lanes_floats(s->codes[1] + q->at.scales, (size_t)group * TILE_N, q->w->scale_type);
+        const int is_act = q->w->input == INPUT_ACT;
+        const __mmask16 is_later = group == 0 ? 0 : 0xffff; /* than the first group */
+/* Both loads come before the stores, because a missing tile's place is the first's. */
+#define SCALE(r, x0, x1, base, index, scale)                                                       \
+    {                                                                                              \
+        float *const to0 = s->c + r * s->ldc + s->col[0], *const to1 = to0 + col1;                 \
+        const v16 sa = v16_set1(is_act ? 1.0f : lanes_input_scale(q, s->row + r * lda, group));    \
+        const v16 y0 = _mm512_fmadd_ps(x0, is_act ? s0 : _mm512_mul_ps(s0, sa),                    \
+                                       _mm512_maskz_loadu_ps(is_later, to0));                      \
+        const v16 y1 = _mm512_fmadd_ps(x1, is_act ? s1 : _mm512_mul_ps(s1, sa),                    \
+                                       _mm512_maskz_loadu_ps(is_later, to1));                      \
+        _mm512_storeu_ps(to0, y0);                                                                 \
+        _mm512_storeu_ps(to1, y1);                                                                 \
+    }
+        const size_t col1 = s->col[1] - s->col[0];
+        ROWS_8X2(SCALE)
+#undef SCALE
+    }
+}
+
+#define TALL(name, f)                                                                              \
+    static __attribute__((noinline)) void name(int n_rows, const struct tall_args *s)              \
+    {                                                                                              \
+        switch (n_rows) {                                                                          \
+        case 1:                                                                                    \
+            tall_as(1, f, s);                                                                      \
+            break;                                                                                 \
+        case 2:                                                                                    \
+            tall_as(2, f, s);                                                                      \
+            break;                                                                                 \
+        case 3:                                                                                    \
+            tall_as(3, f, s);                                                                      \
+            break;                                                                                 \
+        case 4:                                                                                    \
+            tall_as(4, f, s);                                                                      \
+            break;                                                                                 \
+        case 5:                                                                                    \
+            tall_as(5, f, s);                                                                      \
+            break;                                                                                 \
+        case 6:                                                                                    \
+            tall_as(6, f, s);                                                                      \
+            break;                                                                                 \
+        case 7:                                                                                    \
+            tall_as(7, f, s);                                                                      \
+            break;                                                                                 \
+        default:                                                                                   \
+            tall_as(8, f, s);                                                                      \
+            break;                                                                                 \
+        }                                                                                          \
+    }
+TALL(tall_e4m3, WEIGHT_F8_E4M3)
+TALL(tall_e5m2, WEIGHT_F8_E5M2)
+
+/* A panel, two tiles after two, rows in even groups. `next` as in struct fused. */
+static void tall(float *c, size_t ldc, const uint8_t *a, size_t row_bytes,
+                 const struct lanes_quant *q, int m, int n_tiles, const uint8_t *next)
+{
+    const int n_groups = (m + TALL_ROWS - 1) / TALL_ROWS;
+    struct tall_args s = {.ldc = ldc, .row_bytes = row_bytes, .q = q};
+    for (int t = 0; t < n_tiles; t += TALL_TILES) {
+        for (int i = 0; i < TALL_TILES; i++) {
+            const int at = t + i < n_tiles ? t + i : t, after = at + TALL_TILES;
+            s.codes[i] = q->codes + (size_t)at * q->tile_bytes;
+            s.col[i] = (size_t)at * TILE_N;
+            s.next[i] = after < n_tiles ? q->codes + (size_t)after * q->tile_bytes
+                        : next          ? next + (size_t)i * q->tile_bytes
+                                        : s.codes[i];
+        }
+        for (int g = 0; g < n_groups; g++) {
+            const int row = (int)((int64_t)m * g / n_groups),
+                      rows = (int)((int64_t)m * (g + 1) / n_groups) - row;
+            s.c = c + (size_t)row * ldc;
+            s.row = a + (size_t)row * row_bytes;
+            if (q->w->format == WEIGHT_F8_E4M3) {
+                tall_e4m3(rows, &s);
+            } else {
+                tall_e5m2(rows, &s);
+            }
+        }
     }
 }
 
@@ -424,6 +634,10 @@ void avx512bf16_chains(float *c, size_t ldc, const void *a, size_t lda, const st
     const size_t column_bytes = w->format == WEIGHT_I4 ? TILE_N / 2 : TILE_N;
     struct block_args s = {.ldc = ldc, .b = decoded, .q = &q};
     s.lda = w->input == INPUT_ACT ? 2 * lda : lda;
+    if (is_f8(w->format) && m <= TALL_MOST) {
+        tall(c, ldc, a, s.lda, &q, m, n_tiles, next);
+        return;
+    }
     const int n_groups = (m + MICRO_ROWS - 1) / MICRO_ROWS;
     const int block = n_groups == 1 ? SHORT_COLUMNS : BLOCK_COLUMNS;
     for (int t = 0; t < PANEL_TILES; t++) {
@@ -462,10 +676,11 @@ void avx512bf16_chains_few(float *c, size_t ldc, const void *a, size_t lda, cons
                            int m, int tile, int tile_end)
 {
     const int n_tiles = tile_end - tile;
-    if (m > FEW_ROWS) {
+    if (m > (is_f8(w->format) ? F8_FEW_ROWS : FEW_ROWS)) {
         for (int t = 0; t < n_tiles; t += PANEL_TILES) {
-            avx512bf16_chains(c + (size_t)t * TILE_N, ldc, a, lda, w, m, tile + t,
-                              n_tiles - t < PANEL_TILES ? n_tiles - t : PANEL_TILES, NULL);
+            const int n = n_tiles - t < PANEL_TILES ? n_tiles - t : PANEL_TILES;
+            avx512bf16_chains(c + (size_t)t * TILE_N, ldc, a, lda, w, m, tile + t, n,
+                              fused_next(w, tile + t + n, tile_end, 1));
         }
         return;
     }
