@@ -141,7 +141,8 @@ static int ask_once(struct talk *t, const char *quick, struct err *e)
     char chunk[16384];
     size_t n;
     if (strcmp(quick, "-") != 0) {
-        return talk_say(t, quick, e);
+        const int bad = talk_check(quick, strlen(quick), e);
+        return bad < 0 ? bad : talk_say(t, quick, e);
     }
     buf_init(&text);
     while (text.len < QUICK_BYTES_MAX && (n = fread(chunk, 1, sizeof chunk, stdin)) > 0) {
@@ -153,9 +154,9 @@ static int ask_once(struct talk *t, const char *quick, struct err *e)
     int rc = ferror(stdin) ? err_set(e, ERR_IO, "cannot read standard input")
              : text.failed || text.len >= QUICK_BYTES_MAX
                  ? err_set(e, ERR_TOO_LARGE, "standard input: more than %zu bytes", QUICK_BYTES_MAX)
-             : !text.len                     ? err_set(e, ERR_INVALID, "the question is empty")
-             : strlen(text.data) != text.len ? err_set(e, ERR_INVALID, "the question holds NUL")
-                                             : talk_say(t, text.data, e);
+             : !text.len ? err_set(e, ERR_INVALID, "the question is empty")
+                         : talk_check(text.data, text.len, e);
+    rc = rc < 0 ? rc : talk_say(t, text.data, e);
     buf_fini(&text);
     return rc;
 }

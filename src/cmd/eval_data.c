@@ -9,6 +9,7 @@
  * Prompts are those of lm-evaluation-harness: a line that names the subject, the first lines of
  * `dev` as shots, the question, the letter as the continuation. */
 #include "base/json.h"
+#include "base/utf8.h"
 #include "cmd/eval.h"
 #include "cmd/eval_names.h"
 #include "text/unicode.h"
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define FILE_BYTES_MAX ((size_t)256 << 20)
 #define CSV_COLUMNS    12
@@ -108,6 +110,10 @@ static int read_record(struct csv *c, const char *columns[CSV_COLUMNS], struct e
         }
         if (quoted) {
             rc = err_set(e, ERR_FORMAT, "%s: line %d: a quote is not closed", c->path, first_line);
+        } else if (field.len &&
+                   (memchr(field.data, 0, field.len) || !utf8_is_valid(field.data, field.len))) {
+            rc = err_set(e, ERR_FORMAT, "%s: line %d: holds NUL, or is not UTF-8", c->path,
+                         first_line);
         } else if (n == CSV_COLUMNS) {
             rc = err_set(e, ERR_FORMAT, "%s: line %d: more than %d columns", c->path, first_line,
                          CSV_COLUMNS);
@@ -154,6 +160,23 @@ static const struct choice_set choice_sets[] = {
      "Answer:", NULL, 0},
 };
 
+static int check_heading(const struct csv *c, const char *const *columns, int n, struct err *e)
+{
+    static const char *const names[] = {"question", "A", "B", "C", "D", "answer"};
+    for (int i = 0; i < 5 + (n > 6); i++) {
+        if (n < 6 || strcasecmp(columns[i + 1], names[i]) != 0) {
+            return err_set(e, ERR_FORMAT,
+                           "%s: line 1: expected the heading id,question,A,B,C,D,answer", c->path);
+        }
+    }
+    return n;
+}
+
+static int no_questions(const char *path, struct err *e)
+{
+    return err_set(e, ERR_FORMAT, "%s: no questions in it", path);
+}
+
 static int read_choices(struct arena *arena, const struct choice_set *set, const char *path,
                         struct choice_file *out, struct err *e)
 {
@@ -173,6 +196,7 @@ static int read_choices(struct arena *arena, const struct choice_set *set, const
     while (rc >= 0 && (rc = text.len ? read_record(&c, columns, e) : 0) > 0) {
         if (skip) {
             skip = 0;
+            rc = check_heading(&c, columns, rc, e);
             continue;
         }
         int gold = rc > first + 5 && columns[first + 5][0] ? columns[first + 5][0] - 'A' : -1;
@@ -197,7 +221,7 @@ static int read_choices(struct arena *arena, const struct choice_set *set, const
         memcpy(row->options, columns + first + 1, sizeof row->options);
     }
     buf_fini(&text);
-    return rc;
+    return rc >= 0 && out->n == 0 ? no_questions(path, e) : rc;
 }
 
 static void write_question(const struct choice_set *set, const struct choice_row *row,
@@ -463,6 +487,11 @@ static int read_solved(struct eval_task *t, const char *path, struct solved **ou
             rc = ERR_FORMAT;
             break;
         }
+        if (!strstr(s.answer, "#### ")) {
+            rc = err_set(e, ERR_FORMAT, "%s: line %d: expected an answer that ends in \"#### N\"",
+                         path, l.line);
+            break;
+        }
         if (*n == cap) {
             cap = cap ? cap * 2 : 256;
             struct solved *v = realloc(*out, cap * sizeof *v);
@@ -475,7 +504,7 @@ static int read_solved(struct eval_task *t, const char *path, struct solved **ou
         (*out)[(*n)++] = s;
     }
     buf_fini(&l.text);
-    return rc;
+    return rc >= 0 && *n == 0 ? no_questions(path, e) : rc;
 }
 
 static int load_gsm8k(struct eval_task *t, const struct eval_data_options *o, struct err *e)
@@ -591,7 +620,7 @@ int eval_data_references(struct eval_task *t, const char *path, int64_t limit, s
     }
     buf_fini(&l.text);
     if (rc >= 0 && t->n_questions == 0) {
-        rc = err_set(e, ERR_FORMAT, "%s: no questions in it", path);
+        rc = no_questions(path, e);
     }
     return rc;
 }

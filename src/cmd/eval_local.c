@@ -350,6 +350,9 @@ static int score_text(void *self, struct eval_text *t, const struct eval_windows
     rc = rc < 0 ? rc
                 : tokenizer_encode(l->s->tokenizer, t->text.data ? t->text.data : "", t->text.len,
                                    1, &ids, e);
+    if (rc == ERR_FORMAT) {
+        err_prefix(e, "%s", t->name);
+    }
     if (rc >= 0 && ids.n < 2) {
         rc = err_set(e, ERR_INVALID, "%s: expected at least 2 tokens, found %zu", t->name, ids.n);
     }

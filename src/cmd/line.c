@@ -46,6 +46,7 @@ struct line_reader {
     int signals; /* signalfd of SIGINT and SIGTERM */
     enum line_read ended;
     struct buf pend; /* bytes behind the line that was read last */
+    size_t seen;     /* of them: searched already, no line ends there */
     int eof;
 #ifdef TERN_LIBEDIT
     struct edit_functions f;
@@ -214,13 +215,17 @@ static enum line_read read_plain(struct line_reader *r, struct buf *out)
     char chunk[4096];
     r->ended = LINE_END;
     for (;;) {
-        char *end = r->pend.len ? memchr(r->pend.data, '\n', r->pend.len) : NULL;
+        char *end = r->pend.len > r->seen
+                        ? memchr(r->pend.data + r->seen, '\n', r->pend.len - r->seen)
+                        : NULL;
+        r->seen = r->pend.len;
         if (end || (r->eof && r->pend.len)) {
             size_t n = end ? (size_t)(end - r->pend.data) : r->pend.len;
             size_t used = end ? n + 1 : n;
             buf_append(out, r->pend.data, n);
             memmove(r->pend.data, r->pend.data + used, r->pend.len - used);
             r->pend.len -= used;
+            r->seen = 0;
             return LINE_TEXT;
         }
         if (r->eof || r->pend.failed) {

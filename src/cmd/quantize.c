@@ -249,8 +249,10 @@ static int calibrate(struct quantizing *q, struct err *e)
     int rc = buf_read_file(&text, q->own->calibrate, TEXT_BYTES, e);
     rc = rc < 0 ? rc : setup_check(&s, e);
     rc = rc < 0 ? rc : setup_load(&s, e);
-    rc = rc < 0 ? rc
-                : tokenizer_encode(s.tokenizer, text.data ? text.data : "", text.len, 0, &ids, e);
+    if (rc >= 0) {
+        rc = tokenizer_encode(s.tokenizer, text.data ? text.data : "", text.len, 0, &ids, e);
+        rc = rc < 0 ? err_prefix(e, "%s", q->own->calibrate) : rc;
+    }
     if (rc >= 0 && ids.n == 0) {
         rc = err_set(e, ERR_INVALID, "%s: no text to calibrate with", q->own->calibrate);
     }

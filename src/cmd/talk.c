@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cmd/talk.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -447,6 +448,13 @@ static enum line_read read_block(const char *prompt, struct line_reader *r, stru
     return got;
 }
 
+int talk_check(const char *text, size_t n, struct err *e)
+{
+    return memchr(text, 0, n)        ? err_set(e, ERR_INVALID, "the question holds NUL")
+           : !utf8_is_valid(text, n) ? err_set(e, ERR_INVALID, "the question is not valid UTF-8")
+                                     : 0;
+}
+
 static int take_line(struct talk *t, const char *text, int block, struct err *e)
 {
     if (!block && text[0] == '/' && text[1] != '/') {
@@ -480,7 +488,8 @@ int talk_lines(struct talk *t, struct line_reader *r, struct err *e)
         if (!line.len) {
             continue;
         }
-        rc = take_line(t, line.data, block, e);
+        rc = talk_check(line.data, line.len, e);
+        rc = rc < 0 ? rc : take_line(t, line.data, block, e);
         if (rc < 0 && t->interactive) {
             if (rc != ERR_CANCELED) {
                 fprintf(stderr, "%s%s%s\n", t->colour ? RED : "", e->text, t->colour ? PLAIN : "");

@@ -32,6 +32,8 @@ int talk_set_system(struct talk *t, const char *text, struct err *e);
 /* Asks and shows the answer; in a chat both become part of the conversation. ERR_CANCELED when the
  * user stopped it: what came until then is kept. */
 int talk_say(struct talk *t, const char *text, struct err *e);
+/* A text that can be said: valid UTF-8 without NUL. */
+int talk_check(const char *text, size_t n, struct err *e);
 /* A line that begins with '/'. */
 int talk_command(struct talk *t, const char *line, struct err *e);
 /* Lines until the end or /exit. */

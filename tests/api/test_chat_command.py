@@ -264,6 +264,18 @@ def test_a_server_that_is_not_there_is_told_in_one_line():
     assert r.returncode == 1 and r.stderr.count(b"\n") == 1 and r.stderr.startswith(b"tern chat: error: ")
 
 
+@pytest.mark.parametrize("text, words", [(b"a\0b\n", b"holds NUL"), (b"\xc4\xe3\xba\xc3\n", b"not valid UTF-8")])
+@pytest.mark.parametrize("how", [[], ["-q", "-"]])
+def test_what_is_no_text_is_refused_and_not_cut_or_guessed(fake, text, words, how):
+    r = run("chat", "--url", fake.url, *how, stdin=text)
+    assert r.returncode == 1 and r.stdout == b"" and words in r.stderr and not fake.asked, r.stderr
+
+
+def test_a_line_of_megabytes_is_read_in_one_go_and_refused_by_the_model():
+    r = run("complete", MODEL, stdin=b"x " * 4_000_000)
+    assert r.returncode == 1 and b"prompt tokens leave no room for output" in r.stderr
+
+
 @pytest.mark.parametrize("words", [("a", "b"), ("--temperature", "warm"), ("--top-p", "2"), ("--nonsense",)])
 def test_wrong_usage_is_exit_2(words):
     r = run("chat", *words)

@@ -118,12 +118,32 @@ def test_a_test_split_of_ceval_has_no_answers_and_is_refused(tmp_path):
     ("id,question,A,B,C,D,answer\n0,问,a,b,c,d,E\n", b"line 2: expected id, question, A, B, C, D and an answer A to D"),
     ("id,question,A,B,C,D,answer\n0,问,a,b\n", b"line 2: expected id"),
     ('id,question,A,B,C,D,answer\n0,"问,a,b,c,d,A\n', b"line 2: a quote is not closed"),
+    ("", b"no questions in it"), ("id,question,A,B,C,D,answer\n", b"no questions in it"),
+    ("0,问,a,b,c,d,A\n1,问,a,b,c,d,A\n", b"line 1: expected the heading"),  # else the first question is lost
+    ("id,answer,question,A,B,C,D\n0,A,问,a,b,c,d\n", b"line 1: expected the heading"),
+    ("id,question,A,A,C,D,answer\n0,问,a,b,c,d,A\n", b"line 1: expected the heading"),
+    ("id,question,A,B,C,D,answer\n0,q\0q,a,b,c,d,A\n", b"line 2: holds NUL"),
+    (b"id,question,A,B,C,D,answer\n0,q\xff,a,b,c,d,A\n", b"line 2: holds NUL, or is not UTF-8"),
 ])
 def test_a_broken_file_is_named_with_its_line(tmp_path, text, message):
     write_ceval(tmp_path)
-    (tmp_path / "ceval" / "val" / "logic_val.csv").write_text(text)
+    (tmp_path / "ceval" / "val" / "logic_val.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     r = run("eval", MODEL, "--tasks", "ceval", "--data", tmp_path)
     assert r.returncode == 1 and b"logic_val.csv" in r.stderr and re.search(message[:20], r.stderr), r.stderr
+
+
+def test_texts_that_are_no_utf8_and_answers_without_a_number_are_named(tmp_path):
+    (tmp_path / "text").write_bytes(b"abc\xff")
+    for command in (["eval", MODEL, "--perplexity"],
+                    ["quantize", MODEL, tmp_path / "out", "--scheme", "int4", "--calibrate"]):
+        r = run(*command, tmp_path / "text")
+        assert r.returncode == 1 and f"{tmp_path}/text: text is not valid UTF-8 at byte 3" in r.stderr.decode(), r.stderr
+    (tmp_path / "gsm8k").mkdir()
+    for line, words in (('{"question":"a","answer":"b"}', 'line 1: expected an answer that ends in "#### N"'),
+                        ("", "no questions in it")):
+        (tmp_path / "gsm8k" / "test.jsonl").write_text(line)
+        r = run("eval", MODEL, "--tasks", "gsm8k", "--data", tmp_path)
+        assert r.returncode == 1 and f"test.jsonl: {words}" in r.stderr.decode(), r.stderr
 
 
 @pytest.mark.parametrize("args, code, message", [
