@@ -176,6 +176,13 @@ direct_as(const int n_rows, const enum weight_format f, const struct direct_args
     if (is_f8(f)) {
         d.f8 = f8_tables_of(f == WEIGHT_F8_E4M3);
     }
+    const size_t scale_bytes = TILE_N * dtype_size(q->w->scale_type);
+    /* scales of the tiles that the streams come to next lie behind codes, where they don't pass in time */
+    const uint8_t *e0 = b0 + q->tile_bytes + q->at.scales, *e1 = e0 + (b1 - b0);
+    const uint8_t *e2 = e0 + (b2 - b0), *e3 = e0 + (b3 - b0);
+    __m512 y00, y01, y02, y03, y10, y11, y12, y13, y20, y21, y22, y23, y30, y31, y32, y33;
+    y00 = y01 = y02 = y03 = y10 = y11 = y12 = y13 = _mm512_setzero_ps();
+    y20 = y21 = y22 = y23 = y30 = y31 = y32 = y33 = _mm512_setzero_ps();
     const int asks_zero = f == WEIGHT_I4 && q->w->has_zero;
     for (int group = 0, k = 0; k < q->w->k; group++) {
         const int end = q->w->k - k < q->group ? q->w->k : k + q->group;
@@ -186,6 +193,14 @@ direct_as(const int n_rows, const enum weight_format f, const struct direct_args
         __m512 c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23, c30, c31, c32, c33;
         c00 = c01 = c02 = c03 = c10 = c11 = c12 = c13 = _mm512_setzero_ps();
         c20 = c21 = c22 = c23 = c30 = c31 = c32 = c33 = _mm512_setzero_ps();
+        _mm_prefetch((const char *)e0, _MM_HINT_T0);
+        _mm_prefetch((const char *)e1, _MM_HINT_T0);
+        _mm_prefetch((const char *)e2, _MM_HINT_T0);
+        _mm_prefetch((const char *)e3, _MM_HINT_T0);
+        e0 += scale_bytes;
+        e1 += scale_bytes;
+        e2 += scale_bytes;
+        e3 += scale_bytes;
 #define ROW(x, r)                                                                                  \
     if (n_rows > r) {                                                                              \
         x = step(x, a + r * lda, w0);                                                              \
@@ -220,29 +235,36 @@ direct_as(const int n_rows, const enum weight_format f, const struct direct_args
         const v16 s1 = lanes_quant_scale(q, s->tile[1], group);
         const v16 s2 = lanes_quant_scale(q, s->tile[2], group);
         const v16 s3 = lanes_quant_scale(q, s->tile[3], group);
-/* All loads come before the stores, because a missing tile's place is tile 0's. */
-#define SCALED(x, t)                                                                               \
-    _mm512_fmadd_ps(x, is_act ? s##t : _mm512_mul_ps(s##t, sa),                                    \
-                    group == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(to + s->col[t]))
-#define SCALE(r, x0, x1, x2, x3)                                                                   \
+#define SCALED(y, x, t) y = _mm512_fmadd_ps(x, is_act ? s##t : _mm512_mul_ps(s##t, sa), y);
+#define SCALE(r)                                                                                   \
     if (n_rows > r) {                                                                              \
         const int is_act = q->w->input == INPUT_ACT;                                               \
         const v16 sa = v16_set1(is_act ? 1.0f : lanes_input_scale(q, s->row + r * lda, group));    \
-        float *const to = s->c + r * s->ldc;                                                       \
-        const v16 y0 = SCALED(x0, 0), y1 = SCALED(x1, 1);                                          \
-        const v16 y2 = SCALED(x2, 2), y3 = SCALED(x3, 3);                                          \
-        _mm512_storeu_ps(to + s->col[0], y0);                                                      \
-        _mm512_storeu_ps(to + s->col[1], y1);                                                      \
-        _mm512_storeu_ps(to + s->col[2], y2);                                                      \
-        _mm512_storeu_ps(to + s->col[3], y3);                                                      \
+        SCALED(y##r##0, c##r##0, 0)                                                                \
+        SCALED(y##r##1, c##r##1, 1)                                                                \
+        SCALED(y##r##2, c##r##2, 2)                                                                \
+        SCALED(y##r##3, c##r##3, 3)                                                                \
     }
-        SCALE(0, c00, c01, c02, c03)
-        SCALE(1, c10, c11, c12, c13)
-        SCALE(2, c20, c21, c22, c23)
-        SCALE(3, c30, c31, c32, c33)
+        SCALE(0)
+        SCALE(1)
+        SCALE(2)
+        SCALE(3)
 #undef SCALE
 #undef SCALED
     }
+#define STORE(r)                                                                                   \
+    if (n_rows > r) {                                                                              \
+        float *const to = s->c + r * s->ldc;                                                       \
+        _mm512_storeu_ps(to + s->col[0], y##r##0);                                                 \
+        _mm512_storeu_ps(to + s->col[1], y##r##1);                                                 \
+        _mm512_storeu_ps(to + s->col[2], y##r##2);                                                 \
+        _mm512_storeu_ps(to + s->col[3], y##r##3);                                                 \
+    }
+    STORE(0)
+    STORE(1)
+    STORE(2)
+    STORE(3)
+#undef STORE
 }
 
 #define DIRECT_ROWS(name, f)                                                                       \
