@@ -5,6 +5,7 @@
 #include "cmd/bench_serve.h"
 
 #include "base/clock.h"
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,13 +36,13 @@ static void on_done(void *user, int status, const struct err *e)
 static void take_line(struct bench_spec *s, const char *line, size_t n)
 {
     static const char head[] = "vllm:spec_decode_num_", position[] = "position=\"";
-    char text[512];
+    char text[8192]; /* a model's name may be a long path */
     if (n < sizeof head || n >= sizeof text || strncmp(line, head, sizeof head - 1) != 0) {
         return;
     }
     memcpy(text, line, n);
     text[n] = '\0';
-    const char *labels = strchr(text, '}'), *value = labels ? labels + 1 : strchr(text, ' ');
+    const char *labels = strrchr(text, '}'), *value = labels ? labels + 1 : strchr(text, ' ');
     const size_t n_name = strcspn(text, "{ ");
     const struct {
         const char *name;
@@ -50,6 +51,9 @@ static void take_line(struct bench_spec *s, const char *line, size_t n)
                {"vllm:spec_decode_num_draft_tokens_total", &s->draft_tokens},
                {"vllm:spec_decode_num_accepted_tokens_total", &s->accepted}};
     const double v = value ? strtod(value, NULL) : 0;
+    if (!(v >= 0 && v <= DBL_MAX)) {
+        return; /* no count */
+    }
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (n_name == strlen(all[i].name) && strncmp(text, all[i].name, n_name) == 0) {
             *all[i].sum += v;
@@ -98,7 +102,8 @@ void bench_spec_read(struct bench_spec *s, struct remote *server)
 
 void bench_spec_since(struct bench_spec *s, const struct bench_spec *before)
 {
-    s->is_there &= before->is_there;
+    s->is_there &= before->is_there && s->drafts >= before->drafts && /* else it was restarted */
+                   s->draft_tokens >= before->draft_tokens && s->accepted >= before->accepted;
     s->drafts -= before->drafts;
     s->draft_tokens -= before->draft_tokens;
     s->accepted -= before->accepted;

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """tern bench: vLLM's table and JSON, numbers that agree with each other and with the server's own counters."""
+import http.server
 import json
 import re
 import statistics
+import subprocess
+import sys
+import threading
 
 import pytest
 import ternlib
@@ -240,3 +244,73 @@ def test_kernels_are_timed_beside_the_limits():
     assert r.returncode == 0, r.stderr
     assert any("argmax" in line for line in r.stdout.decode().splitlines())
     assert run("bench", "kernels", "--level", "avx1024").returncode == 1
+
+
+class Metrics(http.server.BaseHTTPRequestHandler):
+    """A server that streams one token, with a page of counters that the test makes up."""
+    pages = []
+
+    def do_GET(self):
+        page = (self.pages.pop(0) if len(self.pages) > 1 else self.pages[0]) if self.path == "/metrics" else '{"data":[{"id":"m"}]}'
+        self.answer(page.encode())
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(b'data: {"choices":[{"index":0,"text":"x","finish_reason":"length"}]}\n\ndata: [DONE]\n\n')
+
+    def answer(self, body):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+def counters(drafts, tokens, accepted, model="m"):
+    return "".join(f'vllm:spec_decode_num_{n}_total{{model_name="{model}",engine="0"}} {v}\n'
+                   for n, v in (("drafts", drafts), ("draft_tokens", tokens), ("accepted_tokens", accepted)))
+
+
+@pytest.mark.parametrize("pages, drafts", [
+    ([counters(1, 3, 2), counters(5, 15, 9)], 4),
+    ([counters(1, 3, 2, "/a}b" + "x" * 600), counters(5, 15, 9, "/a}b" + "x" * 600)], 4),  # any name of a model
+    ([counters(5, 15, 9), counters(1, 3, 2)], None),  # restarted in between: no difference means anything
+    ([counters("NaN", "+Inf", -1), counters("NaN", "+Inf", -1)], None),
+    (["\0" * 1000 + "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_"], None),
+])
+def test_counters_of_speculation_are_believed_as_far_as_they_can_be(tmp_path, pages, drafts):
+    handler = type("Handler", (Metrics,), {"pages": list(pages)})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        r = run("bench", "serve", "--base-url", f"http://127.0.0.1:{server.server_port}", "--model", "m", "--tokenizer", MODEL,
+                "--dataset-name", "random", "--random-input-len", 4, "--random-output-len", 1, "--num-prompts", 2,
+                "--save-result", "--result-dir", tmp_path, "--result-filename", "r.json")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert r.returncode == 0, r.stderr
+    doc = ternlib.strict_json((tmp_path / "r.json").read_bytes())
+    assert doc.get("spec_decode_num_drafts") == drafts
+
+
+TURN = {"case": "decode", "args": "tern", "time": 1.0, "tok/s": 5.0}
+
+
+@pytest.mark.parametrize("text, words", [
+    ('{"format": "bf16", "program": "tern", "turns": [', "no file that bench/compare wrote"), ("", "no file"), ("[]", "expected an object"),
+    ('{"format": "bf16", "program": 1, "turns": []}', "expected an object"), ("[" * 100000, "no file"),
+    (json.dumps({"format": "bf16", "program": "tern", "turns": [TURN, {**TURN, "tok/s": 0}]}), "turn 2: expected"),
+    (json.dumps({"format": "bf16", "program": "tern", "turns": [{**TURN, "time": float("nan")}]}), "turn 1: expected"),
+])
+def test_a_broken_file_of_a_comparison_ends_the_report_and_a_resumed_session_in_one_line(tmp_path, text, words):
+    f = tmp_path / "bf16.tern.json"
+    f.write_text(text)
+    for cmd in ([ternlib.SOURCE / "bench" / "compare-report", f],
+                [ternlib.SOURCE / "bench" / "compare", MODEL, "--format", "bf16", "--results", tmp_path, "--tern", ternlib.TERN]):
+        r = subprocess.run([sys.executable, *map(str, cmd)], capture_output=True, text=True, timeout=60)
+        assert r.returncode == 1 and r.stderr.count("\n") == 1 and str(f) in r.stderr and words in r.stderr, r.stderr
+    assert f.read_text() == text
