@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cmd/signals.h"
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
@@ -99,13 +100,11 @@ static const char *file_at(struct line_of_maps *l, uintptr_t at)
     return path;
 }
 
-static void put(const char *s)
-{
-    (void)!write(STDERR_FILENO, s, strlen(s));
-}
-
+/* Several threads may meet the hole at once: the first one tells, the others wait for the end. That
+ * they know of each other is the one thing a handler can't be given. */
 static void on_bus(int sig, siginfo_t *info, void *context)
 {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
     (void)context;
     struct line_of_maps l = {.n = 0};
     const char *path = file_at(&l, (uintptr_t)info->si_addr);
@@ -113,9 +112,14 @@ static void on_bus(int sig, siginfo_t *info, void *context)
         signal(sig, SIG_DFL); /* no file: a fault of the machine or of ours, which ends us */
         return;
     }
-    put("tern: error: ");
-    put(path);
-    put(": cut short, or not readable any more, while it was in use\n");
+    while (atomic_flag_test_and_set(&told)) {
+        pause();
+    }
+    const char *const parts[] = {"tern: error: ", path,
+                                 ": cut short, or not readable any more, while it was in use\n"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        (void)!write(STDERR_FILENO, parts[i], strlen(parts[i]));
+    }
     _exit(1);
 }
 

@@ -147,7 +147,12 @@ static int load_apart(struct setup *s, struct err *e)
     struct load l = {.setup = s, .e = e};
     pthread_t thread;
     sigset_t all, before;
+    /* But faults: what handles them, as when a mapped file is cut, must be asked. */
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     int rc = pthread_create(&thread, NULL, load_main, &l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

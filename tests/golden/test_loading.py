@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import socket
+import subprocess
+import time
 
 import pytest
 import ternlib
@@ -581,3 +583,19 @@ def test_an_unknown_flag_exits_2_and_dashes_equal_underscores(shared):
     a = run("generate", d, "--prompt-ids", "5,6", "--max-tokens", 4, "--temperature", 0, "--json")
     b = run("generate", d, "--prompt_ids", "5,6", "--max_tokens=4", "--temperature", 0, "--json")
     assert a.returncode == b.returncode == 0 and a.stdout == b.stdout
+
+
+def test_a_file_that_is_cut_while_it_loads_is_named_in_one_line(tmp_path):
+    """The cut comes at another moment each time: before the header is read, while it is checked, between pages of weights."""
+    d = tmp_path / "m"
+    shutil.copytree(ternlib.MODEL, d)
+    whole = (d / "model.safetensors").read_bytes()
+    for ms in range(2, 42, 4):
+        (d / "model.safetensors").write_bytes(whole)
+        p = subprocess.Popen([ternlib.TERN, "generate", d, "--prompt-ids", "5,6", "--max-tokens", "1"], stdin=subprocess.DEVNULL,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        time.sleep(ms / 1000)
+        os.truncate(d / "model.safetensors", 5000)
+        line = p.communicate(timeout=60 * ternlib.SLOW)[1].decode()
+        assert p.returncode in (0, 1) and line.count("\n") == 1, (ms, p.returncode, line)
+        assert p.returncode == 0 or f"error: {d}/model.safetensors: " in line, line
