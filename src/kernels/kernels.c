@@ -30,20 +30,41 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-static size_t code_bytes(const struct weight *w)
+static unsigned column_bytes(const struct weight *w)
 {
-    const size_t n = (size_t)w->k * TILE_N;
-    return w->format == WEIGHT_I4   ? n / 2
-           : w->format == WEIGHT_I6 ? n / 4 * 3
-           : w->format == WEIGHT_C2 ? round_up(n / 4, 64)
-                                    : n;
+    return w->format == WEIGHT_I4   ? TILE_N / 2
+           : w->format == WEIGHT_I6 ? TILE_N / 4 * 3
+           : w->format == WEIGHT_C2 ? TILE_N / 4
+                                    : TILE_N;
+}
+
+/* The parts of a tile that is cut into units. */
+static struct weight_parts unit_parts(const struct weight *w)
+{
+    struct weight_parts p = {.group_bits = w->group < 32 ? 3 : 2, .column_bytes = column_bytes(w)};
+    const size_t groups = (size_t)TILE_N << p.group_bits;
+    const int columns = w->group << p.group_bits, n_units = (w->k + columns - 1) / columns;
+    while (1 << p.column_bits < columns) {
+        p.column_bits++;
+    }
+    p.zeros = round_up(groups * dtype_size(w->scale_type), 64);
+    p.codes = p.zeros + (w->has_zero ? round_up(groups, 64) : 0);
+    p.unit_bytes = p.codes + (size_t)columns * p.column_bytes;
+    p.grid = p.supers = p.scales;
+    p.end = (size_t)n_units * p.codes + (size_t)w->k * p.column_bytes;
+    p.offsets = p.super_offsets = p.end;
+    return p;
 }
 
 struct weight_parts weight_parts(const struct weight *w)
 {
     const size_t groups = (size_t)weight_groups(w) * TILE_N;
-    struct weight_parts p;
-    p.grid = code_bytes(w);
+    if (w->super == 0 && groups > TILE_N && w->format != WEIGHT_I6 && w->format != WEIGHT_C2) {
+        return unit_parts(w);
+    }
+    struct weight_parts p = {
+        .group_bits = 30, .column_bits = 30, .column_bytes = column_bytes(w)}; /* one unit */
+    p.grid = round_up((size_t)w->k * p.column_bytes, 64);
     p.scales = p.grid + (w->format == WEIGHT_C2 ? 2 * TILE_N * sizeof(float) : 0);
     if (w->super == 0) {
         p.supers = p.scales;

@@ -8,23 +8,25 @@
 
 #define RUN 256 /* elements handled at a time; a multiple of every group that isn't a whole row */
 
-/* Where the parts of one tile are. */
+/* Where the parts of one tile are (kernels.h: of its first unit). */
 struct tile {
-    uint8_t *codes, *grid, *scales /* of one level, or the super-scales */, *zeros;
+    struct weight_parts at;
+    uint8_t *start, *codes, *grid, *scales /* of one level, or the super-scales */, *zeros;
     uint8_t *sub, *sub_offset, *offset;
 };
 
 static struct tile tile_at(const struct weight *w, int t)
 {
     const struct weight_parts at = weight_parts(w);
-    struct tile p;
-    p.codes = (uint8_t *)(uintptr_t)w->data + (size_t)t * at.end;
-    p.grid = p.codes + at.grid;
-    p.scales = p.codes + at.supers;
-    p.zeros = p.codes + at.zeros;
-    p.sub = p.codes + at.scales;
-    p.sub_offset = p.codes + at.offsets;
-    p.offset = p.codes + at.super_offsets;
+    struct tile p = {.at = at};
+    p.start = (uint8_t *)(uintptr_t)w->data + (size_t)t * at.end;
+    p.codes = p.start + at.codes;
+    p.grid = p.start + at.grid;
+    p.scales = p.start + at.supers;
+    p.zeros = p.start + at.zeros;
+    p.sub = p.start + at.scales;
+    p.sub_offset = p.start + at.offsets;
+    p.offset = p.start + at.super_offsets;
     return p;
 }
 
@@ -74,7 +76,7 @@ static void put_codes(const struct weight *w, const struct tile *p, int r, int k
         return;
     }
     for (int i = 0; i < count; i += 8) {
-        uint8_t *to = p->codes + (size_t)(k + i) / 8 * (w->format == WEIGHT_I4 ? 64 : 128) + 4 * r;
+        uint8_t *to = p->start + weight_column_at(&p->at, k + i) + 4 * r;
         for (int j = 0; j < 4; j++) {
             const uint8_t a = codes[i + order[j]], b = codes[i + order[j + 4]];
             if (w->format == WEIGHT_I4) {
@@ -100,7 +102,14 @@ static void put_float(const struct weight *w, uint8_t *part, int r, int group, f
 
 static void put_scale(const struct weight *w, const struct tile *p, int r, int group, float s)
 {
-    put_float(w, p->scales, r, group, s);
+    put_float(w, p->scales + weight_unit_at(&p->at, group), r,
+              (int)weight_group_in_unit(&p->at, group), s);
+}
+
+static uint8_t *zero_at(const struct tile *p, int r, int group)
+{
+    return p->zeros + weight_unit_at(&p->at, group) + weight_group_in_unit(&p->at, group) * TILE_N +
+           r;
 }
 
 /* The value that put_scale stores. */
@@ -126,17 +135,35 @@ static void pad(uint8_t *part, size_t n_bytes)
     memset(part + n_bytes, 0, (64 - n_bytes % 64) % 64);
 }
 
+/* Zeroes the scales and zero points that the last unit has room for and the matrix doesn't have. */
+static void fill_last_unit(const struct weight *w, const struct tile *p)
+{
+    const int groups = weight_groups(w), whole = 1 << p->at.group_bits;
+    for (int g = groups; g % whole != 0; g++) {
+        for (int r = 0; r < TILE_N; r++) {
+            put_scale(w, p, r, g, 0.0f);
+            if (w->has_zero) {
+                *zero_at(p, r, g) = 0;
+            }
+        }
+    }
+}
+
 /* Zeroes the padding between the parts and fills the rows from `rows` on. */
 static void fill_rest(const struct weight *w, const struct tile *p, int rows)
 {
     uint8_t fill[RUN];
     memset(fill, code_of_zero(w), sizeof fill);
-    pad(p->scales, (size_t)n_scales(w) * TILE_N * dtype_size(w->scale_type));
+    if (p->at.unit_bytes > 0) {
+        fill_last_unit(w, p);
+    } else {
+        pad(p->scales, (size_t)n_scales(w) * TILE_N * dtype_size(w->scale_type));
+        if (w->has_zero) {
+            pad(p->zeros, (size_t)weight_groups(w) * TILE_N);
+        }
+    }
     if (w->format == WEIGHT_C2) { /* the codes of the others are whole lines */
         pad(p->codes, (size_t)w->k * 4);
-    }
-    if (w->has_zero) {
-        pad(p->zeros, (size_t)weight_groups(w) * TILE_N);
     }
     for (int r = rows; r < TILE_N; r++) {
         for (int k = 0; k < w->k; k += RUN) {
@@ -145,7 +172,7 @@ static void fill_rest(const struct weight *w, const struct tile *p, int rows)
         for (int g = 0; g < n_scales(w); g++) {
             put_scale(w, p, r, g, 0.0f);
             if (w->has_zero) {
-                p->zeros[g * TILE_N + r] = 0;
+                *zero_at(p, r, g) = 0;
             }
         }
     }
@@ -161,7 +188,7 @@ void weight_pack_tile(const struct weight *w, int tile, const uint8_t *codes, si
         for (int g = 0; g < n_scales(w); g++) {
             put_scale(w, &p, r, g, scales[(size_t)r * ld_scales + (size_t)g]);
             if (w->has_zero) {
-                p.zeros[g * TILE_N + r] = zeros[(size_t)r * ld_zeros + (size_t)g];
+                *zero_at(&p, r, g) = zeros[(size_t)r * ld_zeros + (size_t)g];
             }
         }
     }
@@ -190,8 +217,7 @@ static uint8_t code_at(const struct weight *w, const struct tile *p, int r, int 
     if (w->format == WEIGHT_I6) {
         return six_at(p->codes, r, k);
     }
-    const uint8_t *from =
-        p->codes + (size_t)k / 8 * (w->format == WEIGHT_I4 ? 64 : 128) + 4 * r + at % 4;
+    const uint8_t *from = p->start + weight_column_at(&p->at, k / 8 * 8) + 4 * r + at % 4;
     return w->format != WEIGHT_I4 ? from[at / 4 * 64]
            : at < 4               ? *from & 15u
                                   : (uint8_t)(*from >> 4);
@@ -207,9 +233,10 @@ void weight_unpack_tile(const struct weight *w, int tile, uint8_t *codes, size_t
             to[k] = code_at(w, &p, r, k);
         }
         for (int g = 0; g < n_scales(w); g++) {
-            scales[(size_t)r * ld_scales + (size_t)g] = float_at(w, p.scales, r, g);
+            scales[(size_t)r * ld_scales + (size_t)g] = float_at(
+                w, p.scales + weight_unit_at(&p.at, g), r, (int)weight_group_in_unit(&p.at, g));
             if (w->has_zero && zeros != NULL) {
-                zeros[(size_t)r * ld_zeros + (size_t)g] = p.zeros[g * TILE_N + r];
+                zeros[(size_t)r * ld_zeros + (size_t)g] = *zero_at(&p, r, g);
             }
         }
     }

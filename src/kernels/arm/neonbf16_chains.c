@@ -87,7 +87,6 @@ static __attribute__((noinline)) void decode(uint16_t *out, const struct lanes_q
 {
     _Alignas(64) uint8_t bytes[BLOCK_TILE];
     const enum weight_format f = q->w->format;
-    const uint8_t *codes = q->codes + (size_t)tile * q->tile_bytes;
     const int is_coded = lanes_is_coded(q->w);
     if (is_coded) {
         lanes_bytes(bytes, q, tile, from, count);
@@ -96,7 +95,7 @@ static __attribute__((noinline)) void decode(uint16_t *out, const struct lanes_q
         const int left = count - at, n_units = (left < q->group ? left : q->group) / 8;
         const struct zeros zero = zeros_of(q, tile, (from + at) / q->group);
         uint16_t *const to = out + at * TILE_N;
-        const uint8_t *const p = codes + (size_t)(from + at) * (f == WEIGHT_I4 ? 8 : 16);
+        const uint8_t *const p = lanes_codes(q, tile, from + at);
         if (is_coded) {
             units_as(to, bytes + at * TILE_N, n_units, &zero, WEIGHT_I8);
         } else if (f == WEIGHT_I8) {

@@ -110,15 +110,15 @@ MICRO_INLINE void one_row(float *c, const uint8_t *row, const struct lanes_quant
                           const enum weight_format f)
 {
     const size_t unit = f == WEIGHT_I4 ? 64 : 128;
-    const uint8_t *b0 = q->codes, *b1 = b0 + (n_tiles > 1 ? q->tile_bytes : 0),
-                  *b2 = b0 + (n_tiles > 2 ? 2 * q->tile_bytes : 0),
-                  *b3 = b0 + (n_tiles > 3 ? 3 * q->tile_bytes : 0);
+    const int t1 = n_tiles > 1 ? 1 : 0, t2 = n_tiles > 2 ? 2 : 0, t3 = n_tiles > 3 ? 3 : 0;
     struct sums_args s = {.c = c, .row = row, .is_last = 1};
     const uint8x16_t mask = vdupq_n_u8(f == WEIGHT_I4 ? 15 : 128);
     const int8_t *a = (const int8_t *)row;
     int32_t sums[PANEL_TILES][TILE_N];
     for (int group = 0, k = 0; k < q->w->k; group++) {
         const int end = q->w->k - k < q->group ? q->w->k : k + q->group;
+        const uint8_t *b0 = lanes_codes(q, 0, k), *b1 = lanes_codes(q, t1, k);
+        const uint8_t *b2 = lanes_codes(q, t2, k), *b3 = lanes_codes(q, t3, k);
         int32x4_t c00, c01, c02, c03, c10, c11, c12, c13;
         int32x4_t c20, c21, c22, c23, c30, c31, c32, c33;
         c00 = c01 = c02 = c03 = c10 = c11 = c12 = c13 = vdupq_n_s32(0);

@@ -114,8 +114,9 @@ static inline void sums_nibbles(int8_t *out, const uint8_t *p, int n_units, uint
 static inline uint8x16_t sums_zeros(const struct lanes_quant *q, int tile, int group)
 {
     if (q->w->has_zero) {
-        return vld1q_u8(q->codes + (size_t)tile * q->tile_bytes + q->at.zeros +
-                        (size_t)group * TILE_N);
+        return vld1q_u8(q->tiles + (size_t)tile * q->tile_bytes + q->at.zeros +
+                        weight_unit_at(&q->at, group) +
+                        weight_group_in_unit(&q->at, group) * TILE_N);
     }
     return vdupq_n_u8(q->w->has_offset ? 0 : 8);
 }
@@ -125,18 +126,17 @@ static __attribute__((noinline)) void sums_decode(struct sums_block *b, const st
                                                   int tile, int from, int count)
 {
     int8_t *const v = b->v[tile];
-    const uint8_t *codes = q->codes + (size_t)tile * q->tile_bytes;
     const enum weight_format f = q->w->format;
     if (lanes_is_coded(q->w)) {
         lanes_bytes((uint8_t *)v, q, tile, from, count);
         sums_bytes(v, (const uint8_t *)v, count / 8, 32);
     } else if (f == WEIGHT_I8) {
-        sums_bytes(v, codes + (size_t)from * 16, count / 8, 128);
+        sums_bytes(v, lanes_codes(q, tile, from), count / 8, 128);
     }
     for (int at = 0, i = 0; at < count; at += q->group, i++) {
         const int group = (from + at) / q->group, left = count - at;
         if (f == WEIGHT_I4) {
-            sums_nibbles(v + at * TILE_N, codes + (size_t)(from + at) * 8,
+            sums_nibbles(v + at * TILE_N, lanes_codes(q, tile, from + at),
                          (left < q->group ? left : q->group) / 8, sums_zeros(q, tile, group));
         }
         if (q->n_groups == 1 && from + count < q->w->k) {

@@ -20,7 +20,7 @@
 /* Where things are in a panel's tiles and in a row of quantize(). */
 struct lanes_quant {
     const struct weight *w;
-    const uint8_t *codes; /* of the panel's first tile */
+    const uint8_t *tiles; /* the panel's first tile */
     size_t tile_bytes;
     struct weight_parts at;
     size_t sa_at, sums_at;
@@ -33,7 +33,7 @@ LANES_INLINE struct lanes_quant lanes_quant_of(const struct weight *w, int tile)
     struct lanes_quant q = {.w = w, .n_groups = weight_groups(w), .at = weight_parts(w)};
     q.tile_bytes = q.at.end;
     q.group = q.n_groups == 1 ? w->k : w->group;
-    q.codes = (const uint8_t *)w->data + (size_t)tile * q.tile_bytes;
+    q.tiles = (const uint8_t *)w->data + (size_t)tile * q.tile_bytes;
     q.super_groups = w->super == 0 ? 0 : w->super >= w->k ? q.n_groups : w->super / q.group;
     q.sa_at = lanes_pad64((size_t)w->k * (w->input == INPUT_I8 ? 1 : 2));
     q.sums_at = q.sa_at + lanes_pad64((size_t)q.n_groups * 4);
@@ -51,11 +51,18 @@ LANES_INLINE v16 lanes_floats(const uint8_t *p, size_t at, enum dtype type)
     return v16_load_bf16((const uint16_t *)(const void *)p + at);
 }
 
+/* Codes of a tile from column `from` on; they go on to the end of a unit (kernels.h), which blocks
+ * of QUANT_COLUMNS from multiples of that don't cross. */
+LANES_INLINE const uint8_t *lanes_codes(const struct lanes_quant *q, int tile, int from)
+{
+    return q->tiles + (size_t)tile * q->tile_bytes + weight_column_at(&q->at, from);
+}
+
 /* A scale or an offset of two levels, exact. */
 LANES_INLINE v16 lanes_level(const struct lanes_quant *q, int tile, int group, size_t sub,
                              size_t super)
 {
-    const uint8_t *p = q->codes + (size_t)tile * q->tile_bytes;
+    const uint8_t *p = q->tiles + (size_t)tile * q->tile_bytes;
     const n16 x = n16_sub(n16_load_bytes(p + sub + (size_t)group * TILE_N), n16_set1(128));
     const int above = q->super_groups > 0 ? group / q->super_groups : 0; /* always > 0 here */
     return v16_mul(n16_float(x), lanes_floats(p + super, (size_t)above * TILE_N, q->w->scale_type));
@@ -66,8 +73,9 @@ LANES_INLINE v16 lanes_quant_scale(const struct lanes_quant *q, int tile, int gr
     if (q->super_groups != 0) {
         return lanes_level(q, tile, group, q->at.scales, q->at.supers);
     }
-    return lanes_floats(q->codes + (size_t)tile * q->tile_bytes + q->at.scales,
-                        (size_t)group * TILE_N, q->w->scale_type);
+    return lanes_floats(q->tiles + (size_t)tile * q->tile_bytes + q->at.scales +
+                            weight_unit_at(&q->at, group),
+                        weight_group_in_unit(&q->at, group) * TILE_N, q->w->scale_type);
 }
 
 LANES_INLINE v16 lanes_quant_offset(const struct lanes_quant *q, int tile, int group)
@@ -75,11 +83,12 @@ LANES_INLINE v16 lanes_quant_offset(const struct lanes_quant *q, int tile, int g
     return lanes_level(q, tile, group, q->at.offsets, q->at.super_offsets);
 }
 
-/* Fetches the scales and zero points of the panel that begins at `next`, which lie behind each
- * tile's codes, where streams that read codes don't come by in time. */
+/* Fetches the scales of the panel that begins at `next`, if they lie behind each tile's codes,
+ * where streams that read codes don't come by in time. */
 LANES_INLINE void lanes_fetch_scales(const struct lanes_quant *q, const void *next)
 {
-    for (size_t t = 0; next != NULL && q->n_groups > 1 && t < PANEL_TILES; t++) {
+    const int is_behind = q->n_groups > 1 && q->at.unit_bytes == 0;
+    for (size_t t = 0; next != NULL && is_behind && t < PANEL_TILES; t++) {
         const uint8_t *p = (const uint8_t *)next + t * q->tile_bytes;
         for (size_t at = q->at.scales; at < q->tile_bytes; at += 64) {
             v16_prefetch(p + at);
@@ -90,8 +99,9 @@ LANES_INLINE void lanes_fetch_scales(const struct lanes_quant *q, const void *ne
 LANES_INLINE n16 lanes_quant_zero(const struct lanes_quant *q, int tile, int group)
 {
     if (q->w->has_zero) {
-        return n16_load_bytes(q->codes + (size_t)tile * q->tile_bytes + q->at.zeros +
-                              (size_t)group * TILE_N);
+        return n16_load_bytes(q->tiles + (size_t)tile * q->tile_bytes + q->at.zeros +
+                              weight_unit_at(&q->at, group) +
+                              weight_group_in_unit(&q->at, group) * TILE_N);
     }
     const enum weight_format f = q->w->format;
     return n16_set1(f == WEIGHT_I8                       ? 128
@@ -151,11 +161,11 @@ LANES_INLINE void lanes_bytes_two(uint8_t *out, const uint8_t *p, const uint8_t 
 LANES_SHARED void lanes_bytes(uint8_t *out, const struct lanes_quant *q, int tile, int from,
                               int count)
 {
-    const uint8_t *codes = q->codes + (size_t)tile * q->tile_bytes;
+    const uint8_t *codes = lanes_codes(q, tile, from);
     if (q->w->format == WEIGHT_I6) {
-        lanes_bytes_six(out, codes + (size_t)from * 12, count);
+        lanes_bytes_six(out, codes, count);
     } else {
-        lanes_bytes_two(out, codes + (size_t)from * 4, codes + q->at.grid, count);
+        lanes_bytes_two(out, codes, q->tiles + (size_t)tile * q->tile_bytes + q->at.grid, count);
     }
 }
 
@@ -216,19 +226,19 @@ LANES_SHARED void lanes_decode(float *out, const struct lanes_quant *q, int tile
                                int count)
 {
     _Alignas(64) uint8_t bytes[QUANT_COLUMNS * TILE_N];
-    const uint8_t *p = q->codes + (size_t)tile * q->tile_bytes;
+    const uint8_t *p = lanes_codes(q, tile, from);
     switch (q->w->format) {
     case WEIGHT_I8:
-        lanes_decode_as(out, q, p + (size_t)from * 16, tile, from, count, WEIGHT_I8);
+        lanes_decode_as(out, q, p, tile, from, count, WEIGHT_I8);
         break;
     case WEIGHT_I4:
-        lanes_decode_as(out, q, p + (size_t)from * 8, tile, from, count, WEIGHT_I4);
+        lanes_decode_as(out, q, p, tile, from, count, WEIGHT_I4);
         break;
     case WEIGHT_F8_E4M3:
-        lanes_decode_as(out, q, p + (size_t)from * 16, tile, from, count, WEIGHT_F8_E4M3);
+        lanes_decode_as(out, q, p, tile, from, count, WEIGHT_F8_E4M3);
         break;
     case WEIGHT_F8_E5M2:
-        lanes_decode_as(out, q, p + (size_t)from * 16, tile, from, count, WEIGHT_F8_E5M2);
+        lanes_decode_as(out, q, p, tile, from, count, WEIGHT_F8_E5M2);
         break;
     default:
         lanes_bytes(bytes, q, tile, from, count);
@@ -581,7 +591,7 @@ LANES_SHARED void lanes_quant_sums(float *c, size_t ldc, const void *a, size_t l
     for (int from = 0; from < w->k; from += QUANT_COLUMNS) {
         const int count = w->k - from < QUANT_COLUMNS ? w->k - from : QUANT_COLUMNS;
         const int step = is_one ? count : q.group;
-        s.b = is_coded ? bytes : q.codes + (size_t)from / 8 * (w->format == WEIGHT_I4 ? 64 : 128);
+        s.b = is_coded ? bytes : lanes_codes(&q, 0, from);
         for (int t = 0; is_coded && t < n_tiles; t++) {
             lanes_bytes(bytes + t * QUANT_COLUMNS * TILE_N, &q, t, from, count);
         }

@@ -19,7 +19,8 @@ float ref_f8_value(int c, int bits, int low)
 
 /* A tile's parts, found once for many elements. */
 struct tile {
-    const uint8_t *codes, *scales, *supers, *zeros, *offsets, *super_offsets;
+    struct weight_parts at;
+    const uint8_t *start, *codes, *scales, *supers, *zeros, *offsets, *super_offsets;
     const float *grid;
 };
 
@@ -27,7 +28,9 @@ static struct tile tile_of(const struct weight *w, int tile)
 {
     const struct weight_parts at = weight_parts(w);
     const uint8_t *t = (const uint8_t *)w->data + (size_t)tile * at.end;
-    return (struct tile){t,
+    return (struct tile){at,
+                         t,
+                         t + at.codes,
                          t + at.scales,
                          t + at.supers,
                          t + at.zeros,
@@ -43,11 +46,18 @@ static float window_value(int byte, float step, float start, int column)
     return (float)(((int)floorf(x) >> (9 - 3 * column) & 63) - 32);
 }
 
+static int zero_of(const struct weight *w, const struct tile *t, int r, int k)
+{
+    const int group = k / w->group;
+    return t->zeros[weight_unit_at(&t->at, group) + weight_group_in_unit(&t->at, group) * TILE_N +
+                    (size_t)r];
+}
+
 /* v of kernels.h: the number that a code stands for, before its scale. */
 static float value_of(const struct weight *w, const struct tile *t, int r, int k)
 {
     const int p = place_of(k);
-    const int zero = w->has_zero ? t->zeros[k / w->group * TILE_N + r] : 0;
+    const int zero = w->has_zero ? zero_of(w, t, r, k) : 0;
     if (w->format == WEIGHT_C2) {
         return window_value(t->codes[k / 4 * TILE_N + r], t->grid[r], t->grid[TILE_N + r], k % 4);
     }
@@ -58,11 +68,12 @@ static float value_of(const struct weight *w, const struct tile *t, int r, int k
         return (float)((low | high << 4) - 32);
     }
     if (w->format == WEIGHT_I4) {
-        const int byte = t->codes[(size_t)k / 8 * 64 + (size_t)(r * 4 + p % 4)];
+        const int byte = t->start[weight_column_at(&t->at, k / 8 * 8) + (size_t)(r * 4 + p % 4)];
         const int bias = w->has_zero ? zero : w->has_offset ? 0 : 8;
         return (float)((p < 4 ? byte & 15 : byte >> 4) - bias);
     }
-    const int c = t->codes[(size_t)k / 8 * 128 + (size_t)(p / 4 * 64 + r * 4 + p % 4)];
+    const int c =
+        t->start[weight_column_at(&t->at, k / 8 * 8) + (size_t)(p / 4 * 64 + r * 4 + p % 4)];
     return w->format == WEIGHT_I8        ? (float)(c - (w->has_zero ? zero : 128))
            : w->format == WEIGHT_F8_E4M3 ? ref_f8_value(c, 3, -6)
                                          : ref_f8_value(c, 2, -14);
@@ -86,7 +97,8 @@ static float level_of(const struct weight *w, const uint8_t *sub, const uint8_t 
 static float scale_of(const struct weight *w, const struct tile *t, int r, int group)
 {
     return w->super != 0 ? level_of(w, t->scales, t->supers, r, group)
-                         : float_at(w, t->scales, (size_t)group * TILE_N + (size_t)r);
+                         : float_at(w, t->scales + weight_unit_at(&t->at, group),
+                                    weight_group_in_unit(&t->at, group) * TILE_N + (size_t)r);
 }
 
 static float offset_of(const struct weight *w, const struct tile *t, int r, int group)

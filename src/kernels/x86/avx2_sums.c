@@ -206,16 +206,18 @@ micro(const int n_rows, const enum weight_format f, const struct sums_args *s)
     _Alignas(64) int32_t halves[MICRO_ROWS * QUANT_COLUMNS / 2];
     const struct lanes_quant q = *s->q;
     const int k = q.w->k, is_one = q.n_groups == 1, step = is_one ? QUANT_COLUMNS : q.group;
-    const size_t column_bytes = f == WEIGHT_I8 ? 16 : f == WEIGHT_I6 ? 12 : 8;
-    const size_t code_bytes = (size_t)k * column_bytes, step_bytes = (size_t)step * column_bytes;
+    const size_t code_bytes = (size_t)k * q.at.column_bytes;
+    const size_t step_bytes = (size_t)step * q.at.column_bytes;
     const size_t ahead = (AHEAD_BYTES + step_bytes - 1) / step_bytes * step_bytes;
-    /* what a group fetches of what lies behind the codes of the next tile */
-    const size_t rest = (q.tile_bytes - q.at.scales) / (size_t)q.n_groups;
+    const int has_units = q.at.unit_bytes > 0; /* then a stream has no gaps */
+    /* else what a group fetches of what lies behind the codes of the next tile */
+    const size_t rest = has_units ? 0 : (q.tile_bytes - q.at.scales) / (size_t)q.n_groups;
     struct sums_half h = {.lda = s->lda};
     for (int from = 0, group = 0; from < k; from += step, group += !is_one) {
         const int at = from % QUANT_COLUMNS, left = k - from;
         const int n = left < step ? left : step, is_last = !is_one || left <= step;
-        const size_t place = (size_t)from * column_bytes, later = place + ahead;
+        const size_t place = weight_column_at(&q.at, from), later = place + ahead;
+        const size_t lead = weight_group_in_unit(&q.at, group) == 0 ? q.at.codes : 0;
         h.is_first = !is_one || from == 0;
         h.n_units = n / 8;
         h.a = s->a + from;
@@ -230,9 +232,13 @@ micro(const int n_rows, const enum weight_format f, const struct sums_args *s)
         }
         for (int t = 0; t < s->n_streams; t++) {
             const size_t tile = (size_t)(t * s->stride);
-            const uint8_t *const codes = q.codes + tile * q.tile_bytes;
-            h.b = codes + place;
-            h.ahead = codes + (later < code_bytes ? later : later - code_bytes + q.tile_bytes);
+            const uint8_t *const start = q.tiles + tile * q.tile_bytes;
+            const int is_here = has_units || later < code_bytes;
+            h.b = start + place;
+            h.ahead = start + (is_here ? later : later - code_bytes + q.tile_bytes);
+            for (size_t i = lead; i > 0; i -= 64) {
+                v16_prefetch(h.ahead - i);
+            }
             h.sum = sums[t];
             if (n_rows <= WHOLE_ROWS) {
                 half(n_rows, 1, 1, f, &h);
@@ -247,7 +253,7 @@ micro(const int n_rows, const enum weight_format f, const struct sums_args *s)
             }
             lanes_scale_tile(s->c + tile * TILE_N, s->ldc, sums[t], TILE_N, &q, (int)tile, group,
                              s->a, s->lda, n_rows);
-            const uint8_t *const next = codes + q.tile_bytes + q.at.scales;
+            const uint8_t *const next = start + q.tile_bytes + q.at.scales;
             for (size_t i = rest * (size_t)group & ~(size_t)63; i < rest * (size_t)(group + 1);
                  i += 64) {
                 v16_prefetch(next + i);
@@ -276,7 +282,7 @@ void avx2_sums_few(float *c, size_t ldc, const void *a, size_t lda, const struct
     struct lanes_quant q = lanes_quant_of(w, tile);
     const int n_tiles = tile_end - tile, quarter = (n_tiles + PANEL_TILES - 1) / PANEL_TILES;
     struct sums_args s = {.ldc = ldc, .a = a, .lda = lda, .q = &q, .stride = quarter};
-    for (int i = 0; i < quarter; i++, q.codes += q.tile_bytes) {
+    for (int i = 0; i < quarter; i++, q.tiles += q.tile_bytes) {
         s.c = c + (size_t)i * TILE_N;
         s.n_streams = (n_tiles - i + quarter - 1) / quarter;
         if (w->format == WEIGHT_I4) {

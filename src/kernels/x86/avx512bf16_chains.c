@@ -103,13 +103,16 @@ static inline __attribute__((always_inline)) void decode_as(uint16_t *out,
                                                             enum weight_format f)
 {
     const size_t unit_bytes = f == WEIGHT_I4 ? 64 : 128;
-    const uint8_t *p = q->codes + (size_t)tile * q->tile_bytes + (size_t)from / 8 * unit_bytes;
+    const uint8_t *p = lanes_codes(q, tile, from);
     struct decoder d = {.zero = zero_of(q, tile, from / q->group)};
     if (is_f8(f)) {
         d.f8 = f8_tables_of(f == WEIGHT_F8_E4M3);
     }
     for (int k = 0; k < count; k += 8, p += unit_bytes, out += 8 * TILE_N) {
         __m512i w0, w1, w2, w3;
+        if (k % QUANT_COLUMNS == 0) { /* may be another unit of the tile */
+            p = lanes_codes(q, tile, from + k);
+        }
         if (f == WEIGHT_I4 && q->w->has_zero && k % 32 == 0) {
             d.zero = zero_of(q, tile, (from + k) / q->group);
         }
@@ -166,10 +169,10 @@ direct_as(const int n_rows, const enum weight_format f, const struct direct_args
 {
     const struct lanes_quant *q = s->q;
     const size_t unit_bytes = f == WEIGHT_I4 ? 64 : 128, lda = s->row_bytes;
-    const uint8_t *b0 = q->codes + (size_t)s->tile[0] * q->tile_bytes;
-    const uint8_t *b1 = q->codes + (size_t)s->tile[1] * q->tile_bytes;
-    const uint8_t *b2 = q->codes + (size_t)s->tile[2] * q->tile_bytes;
-    const uint8_t *b3 = q->codes + (size_t)s->tile[3] * q->tile_bytes;
+    const uint8_t *b0 = q->tiles + (size_t)s->tile[0] * q->tile_bytes;
+    const uint8_t *b1 = q->tiles + (size_t)s->tile[1] * q->tile_bytes;
+    const uint8_t *b2 = q->tiles + (size_t)s->tile[2] * q->tile_bytes;
+    const uint8_t *b3 = q->tiles + (size_t)s->tile[3] * q->tile_bytes;
     const size_t ahead = is_f8(f) ? F8_AHEAD : LANES_AHEAD_BYTES;
     const uint8_t *a = s->row;
     struct decoder d = {.zero = _mm512_set1_epi16(8)};
@@ -186,6 +189,17 @@ direct_as(const int n_rows, const enum weight_format f, const struct direct_args
     const int asks_zero = f == WEIGHT_I4 && q->w->has_zero;
     for (int group = 0, k = 0; k < q->w->k; group++) {
         const int end = q->w->k - k < q->group ? q->w->k : k + q->group;
+        const size_t lead = weight_group_in_unit(&q->at, group) == 0 ? q->at.codes : 0;
+        for (size_t at = ahead; at < ahead + lead; at += 64) {
+            _mm_prefetch((const char *)(b0 + at), _MM_HINT_T0);
+            _mm_prefetch((const char *)(b1 + at), _MM_HINT_T0);
+            _mm_prefetch((const char *)(b2 + at), _MM_HINT_T0);
+            _mm_prefetch((const char *)(b3 + at), _MM_HINT_T0);
+        }
+        b0 += lead;
+        b1 += lead;
+        b2 += lead;
+        b3 += lead;
         const __m512i z0 = asks_zero ? zero_of(q, s->tile[0], group) : d.zero;
         const __m512i z1 = asks_zero ? zero_of(q, s->tile[1], group) : d.zero;
         const __m512i z2 = asks_zero ? zero_of(q, s->tile[2], group) : d.zero;
@@ -332,8 +346,8 @@ struct tall_args {
     const uint8_t *row; /* bf16 */
     size_t row_bytes;
     const struct lanes_quant *q;
-    const uint8_t *codes[TALL_TILES]; /* of a tile; a missing one is the first */
-    const uint8_t *next[TALL_TILES];  /* where the streams go on */
+    const uint8_t *tile[TALL_TILES]; /* a missing one is the first */
+    const uint8_t *next[TALL_TILES]; /* where the streams go on */
 };
 
 /* chain += w x the pair of a row at byte `at`, where the row is at base + index * scale. Assembly,
@@ -375,22 +389,31 @@ tall_as(const int n_rows, const enum weight_format f, const struct tall_args *s)
 {
     const struct lanes_quant *q = s->q;
     const size_t lda = s->row_bytes, lda3 = 3 * lda, n_bytes = (size_t)q->w->k * TILE_N;
-    const uint8_t *b0 = s->codes[0], *b1 = s->codes[1];
+    const uint8_t *b0 = s->tile[0], *b1 = s->tile[1];
+    const uint8_t *u0 = b0, *u1 = b1; /* units, or tiles of one group */
     uintptr_t above = (uintptr_t)s->row - lda, middle = above + 4 * lda;
     const struct code_tables tables = f8_tables_of(f == WEIGHT_F8_E4M3);
     size_t at = 0; /* bytes of codes */
     for (int group = 0; at < n_bytes; group++) {
         const size_t left = n_bytes - at, group_bytes = (size_t)q->group * TILE_N;
         const size_t end = at + (left < group_bytes ? left : group_bytes);
+        const size_t place = weight_group_in_unit(&q->at, group) * TILE_N;
+        if (place == 0) {
+            u0 = b0;
+            u1 = b1;
+            b0 += q->at.codes;
+            b1 += q->at.codes;
+        }
         __m512 c00, c01, c10, c11, c20, c21, c30, c31, c40, c41, c50, c51, c60, c61, c70, c71;
         c00 = c01 = c10 = c11 = c20 = c21 = c30 = c31 = _mm512_setzero_ps();
         c40 = c41 = c50 = c51 = c60 = c61 = c70 = c71 = _mm512_setzero_ps();
         while (at < end) {
             const size_t part = end - at < F8_AHEAD ? end - at : F8_AHEAD;
-            const int is_here = at + F8_AHEAD < n_bytes;
-            const size_t ahead = at + F8_AHEAD - (is_here ? 0 : n_bytes);
-            const uint8_t *p0 = (is_here ? s->codes[0] : s->next[0]) + ahead;
-            const uint8_t *p1 = (is_here ? s->codes[1] : s->next[1]) + ahead;
+            const size_t later = (size_t)(b0 - s->tile[0]) + F8_AHEAD;
+            const int is_here = later < q->tile_bytes;
+            const size_t ahead = later - (is_here ? 0 : q->tile_bytes);
+            const uint8_t *p0 = (is_here ? s->tile[0] : s->next[0]) + ahead;
+            const uint8_t *p1 = (is_here ? s->tile[1] : s->next[1]) + ahead;
 #define STEP_0(r, x0, x1, base, index, scale) WIDE_STEP(x0, w_, base, index, scale, at_)
 #define STEP_1(r, x0, x1, base, index, scale) WIDE_STEP(x1, w_, base, index, scale, at_)
 #define LINE(DO, w, at)                                                                            \
@@ -428,10 +451,8 @@ tall_as(const int n_rows, const enum weight_format f, const struct tall_args *s)
 #undef STEP_1
 #undef LINE
         }
-        const v16 s0 =
-            lanes_floats(s->codes[0] + q->at.scales, (size_t)group * TILE_N, q->w->scale_type);
-        const v16 s1 =
-            lanes_floats(s->codes[1] + q->at.scales, (size_t)group * TILE_N, q->w->scale_type);
+        const v16 s0 = lanes_floats(u0 + q->at.scales, place, q->w->scale_type);
+        const v16 s1 = lanes_floats(u1 + q->at.scales, place, q->w->scale_type);
         const int is_act = q->w->input == INPUT_ACT;
         const __mmask16 is_later = group == 0 ? 0 : 0xffff; /* than the first group */
 /* Both loads come before the stores, because a missing tile's place is the first's. */
@@ -494,11 +515,11 @@ static void tall(float *c, size_t ldc, const uint8_t *a, size_t row_bytes,
     for (int t = 0; t < n_tiles; t += TALL_TILES) {
         for (int i = 0; i < TALL_TILES; i++) {
             const int at = t + i < n_tiles ? t + i : t, after = at + TALL_TILES;
-            s.codes[i] = q->codes + (size_t)at * q->tile_bytes;
+            s.tile[i] = q->tiles + (size_t)at * q->tile_bytes;
             s.col[i] = (size_t)at * TILE_N;
-            s.next[i] = after < n_tiles ? q->codes + (size_t)after * q->tile_bytes
+            s.next[i] = after < n_tiles ? q->tiles + (size_t)after * q->tile_bytes
                         : next          ? next + (size_t)i * q->tile_bytes
-                                        : s.codes[i];
+                                        : s.tile[i];
         }
         for (int g = 0; g < n_groups; g++) {
             const int row = (int)((int64_t)m * g / n_groups),
@@ -653,7 +674,6 @@ void avx512bf16_chains(float *c, size_t ldc, const void *a, size_t lda, const st
 {
     _Alignas(64) uint16_t decoded[PANEL_TILES * BLOCK_COLUMNS * TILE_N];
     const struct lanes_quant q = lanes_quant_of(w, tile);
-    const size_t column_bytes = w->format == WEIGHT_I4 ? TILE_N / 2 : TILE_N;
     struct block_args s = {.ldc = ldc, .b = decoded, .q = &q};
     s.lda = w->input == INPUT_ACT ? 2 * lda : lda;
     if (is_f8(w->format) && m <= TALL_MOST) {
@@ -667,7 +687,7 @@ void avx512bf16_chains(float *c, size_t ldc, const void *a, size_t lda, const st
     }
     for (int from = 0; from < w->k; from += block) {
         const int count = w->k - from < block ? w->k - from : block;
-        const size_t n_bytes = (size_t)count * column_bytes; /* of codes */
+        const size_t n_bytes = (size_t)count * q.at.column_bytes; /* of codes */
         prepare(&s, decoded, n_tiles, from, count);
         for (int g = 0; g < n_groups; g++) {
             const int row = (int)((int64_t)m * g / n_groups),
@@ -678,11 +698,10 @@ void avx512bf16_chains(float *c, size_t ldc, const void *a, size_t lda, const st
             /* the groups of rows share the fetching of the next block's codes */
             s.ahead_step = n_bytes / s.n_pairs / (size_t)n_groups + 1;
             for (int t = 0; t < PANEL_TILES; t++) {
-                const uint8_t *codes = q.codes + (size_t)s.tile[t] * q.tile_bytes;
                 const uint8_t *after =
-                    from + count < w->k ? codes + (size_t)(from + count) * column_bytes
+                    from + count < w->k ? lanes_codes(&q, s.tile[t], from + count)
                     : next              ? (const uint8_t *)next + (size_t)s.tile[t] * q.tile_bytes
-                                        : codes;
+                                        : lanes_codes(&q, s.tile[t], 0);
                 s.ahead[t] = after + n_bytes * (size_t)g / (size_t)n_groups;
             }
             if (w->input == INPUT_ACT) {

@@ -85,23 +85,23 @@ static void bytes_of_four(uint8_t *out, const uint8_t *p, int count)
 
 /* Scales or offsets of a block's groups, as lanes_quant_scale gives them one at a time: what a level
  * above says is fetched when it changes. */
-static void scales_of(float *out, const struct lanes_quant *q, const uint8_t *codes,
+static void scales_of(float *out, const struct lanes_quant *q, const uint8_t *tile,
                       const struct block *b, size_t sub, size_t super)
 {
     const enum dtype type = q->w->scale_type;
     if (q->super_groups == 0) {
         for (int g = 0; g < b->n_groups; g++, out += PANEL_TILES * TILE_N) {
-            v16_store(out, lanes_floats(codes + sub, (size_t)(b->first + g) * TILE_N, type));
+            v16_store(out, lanes_floats(tile + sub, (size_t)(b->first + g) * TILE_N, type));
         }
         return;
     }
     int above = b->first / q->super_groups, left = q->super_groups - b->first % q->super_groups;
-    v16 s = lanes_floats(codes + super, (size_t)above * TILE_N, type);
-    const uint8_t *p = codes + sub + (size_t)b->first * TILE_N;
+    v16 s = lanes_floats(tile + super, (size_t)above * TILE_N, type);
+    const uint8_t *p = tile + sub + (size_t)b->first * TILE_N;
     const n16 bias = n16_set1(128);
     for (int g = 0; g < b->n_groups; g++, left--, p += TILE_N, out += PANEL_TILES * TILE_N) {
         if (left == 0) {
-            s = lanes_floats(codes + super, (size_t)++above * TILE_N, type);
+            s = lanes_floats(tile + super, (size_t)++above * TILE_N, type);
             left = q->super_groups;
         }
         v16_store(out, v16_mul(n16_float(n16_sub(n16_load_bytes(p), bias)), s));
@@ -117,17 +117,18 @@ static void prepare(struct block *b, const struct lanes_quant *q, int n_tiles, i
     b->n_groups = (count + group - 1) / group;
     b->last_lines = (count - (b->n_groups - 1) * group) / 4;
     for (int t = 0; t < n_tiles; t++) {
-        const uint8_t *codes = q->codes + (size_t)t * q->tile_bytes;
+        const uint8_t *start = q->tiles + (size_t)t * q->tile_bytes;
+        const uint8_t *codes = lanes_codes(q, t, from);
         if (w->format == WEIGHT_C2) {
-            bytes_of_two(b->bytes[t], codes + (size_t)from * 4, codes + q->at.grid, count);
+            bytes_of_two(b->bytes[t], codes, start + q->at.grid, count);
         } else if (w->format == WEIGHT_I6) {
-            bytes_of_six(b->bytes[t], codes + (size_t)from * 12, count);
+            bytes_of_six(b->bytes[t], codes, count);
         } else {
-            bytes_of_four(b->bytes[t], codes + (size_t)from * 8, count);
+            bytes_of_four(b->bytes[t], codes, count);
         }
-        scales_of(b->scales[0][t], q, codes, b, q->at.scales, q->at.supers);
+        scales_of(b->scales[0][t], q, start, b, q->at.scales, q->at.supers);
         if (w->has_offset) {
-            scales_of(b->offsets[0][t], q, codes, b, q->at.offsets, q->at.super_offsets);
+            scales_of(b->offsets[0][t], q, start, b, q->at.offsets, q->at.super_offsets);
         }
     }
 }

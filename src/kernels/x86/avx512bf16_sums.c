@@ -8,7 +8,8 @@
  * again: lines of 64 bytes feed twice the arithmetic that they do in bf16, so the L2 cache keeps up
  * with it, and what goes on meanwhile is fetching the next panel into that cache. A group ends
  * inside a block, and its sums are scaled into c at once; with one scale per row, sums wait in c as
- * bits of int32. */
+ * bits of int32. Scales and zero points of groups come in front of each unit of codes (kernels.h),
+ * in the same stream. */
 #include "kernels/x86/avx512_v16.h"
 
 #include "kernels/lanes/quant.h"
@@ -26,13 +27,11 @@ struct sums_args {
     size_t ldc, col[PANEL_TILES];
     const uint8_t *a; /* at the first column of this call */
     size_t lda;
-    const uint8_t *b[PANEL_TILES];
+    const uint8_t *b[PANEL_TILES]; /* with groups: where a unit begins (kernels.h), else codes */
     const uint8_t *ahead[PANEL_TILES]; /* lines to prefetch, ahead_step bytes per line */
-    size_t ahead_step, jump; /* 0, or: bytes to jump over from line jump_at on, which come between
-                                the codes of two tiles, and then fetch scales ahead too */
-    int jump_at;
+    size_t ahead_step;
     int n_lines, group_lines; /* of this call; group_lines divides all but the last group */
-    int group;                /* of the first column */
+    int group;                /* of the first column; the first of a unit */
     int is_first, is_last;    /* of that group: its sums begin here, and end here */
     const uint8_t *row;       /* start of the first row */
     const struct lanes_quant *q;
@@ -69,14 +68,17 @@ static inline __m512i start(__m512i zero, int32_t sum)
     return _mm512_mullo_epi32(zero, _mm512_set1_epi32(-sum));
 }
 
-static inline __attribute__((always_inline)) void fetch_places(const uint8_t *p, size_t t0,
-                                                               size_t t1, size_t t2, size_t t3)
-{
-    _mm_prefetch((const char *)(p + t0), _MM_HINT_T0);
-    _mm_prefetch((const char *)(p + t1), _MM_HINT_T0);
-    _mm_prefetch((const char *)(p + t2), _MM_HINT_T0);
-    _mm_prefetch((const char *)(p + t3), _MM_HINT_T0);
-}
+/* With b at the next units and `line` lines behind them: u is where those begin, and b is left such
+ * that `line` further is the first of their codes. */
+#define NEXT_UNITS(line)                                                                           \
+    u0 = b0 + 64 * (line);                                                                         \
+    u1 = b1 + 64 * (line);                                                                         \
+    u2 = b2 + 64 * (line);                                                                         \
+    u3 = b3 + 64 * (line);                                                                         \
+    b0 += q.at.codes;                                                                              \
+    b1 += q.at.codes;                                                                              \
+    b2 += q.at.codes;                                                                              \
+    b3 += q.at.codes;
 
 /* is_grouped: groups begin and end in this call, all of them. */
 static inline __attribute__((always_inline)) void micro(const int n_rows, const enum ahead kind,
@@ -97,11 +99,11 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     const int group_lines = s->group_lines, is_first = is_grouped || s->is_first;
     const int is_last = is_grouped || s->is_last;
     const enum dtype type = q.w->scale_type;
-    const uint8_t *const places = q.codes + q.at.scales, *const sums = s->row + q.sums_at;
-    const uint8_t *const scales = s->row + q.sa_at;
-    const size_t t0 = s->tile[0] * q.tile_bytes, t1 = s->tile[1] * q.tile_bytes;
-    const size_t t2 = s->tile[2] * q.tile_bytes, t3 = s->tile[3] * q.tile_bytes;
-    const size_t type_bytes = TILE_N * (type == DTYPE_F32 ? 4 : 2);
+    const uint8_t *const sums = s->row + q.sums_at, *const scales = s->row + q.sa_at;
+    const uint8_t *u0 = q.tiles + s->tile[0] * q.tile_bytes; /* units, or tiles of one group */
+    const uint8_t *u1 = q.tiles + s->tile[1] * q.tile_bytes;
+    const uint8_t *u2 = q.tiles + s->tile[2] * q.tile_bytes;
+    const uint8_t *u3 = q.tiles + s->tile[3] * q.tile_bytes;
     const size_t a_line = f == WEIGHT_I4 ? 8 : 4;
     __m512i c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
     __m512i c30, c31, c32, c33, c40, c41, c42, c43, c50, c51, c52, c53;
@@ -157,21 +159,24 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
 
     for (int line = 0, group = s->group; line < n_lines; group++) {
         const int left = n_lines - line, n = left < group_lines ? left : group_lines;
+        const size_t place = is_grouped ? weight_group_in_unit(&q.at, group) * TILE_N : 0;
+        if (is_grouped && place == 0) {
+            NEXT_UNITS((size_t)line)
+        }
         if (is_first) {
             __m512i z0 = bias, z1 = bias, z2 = bias, z3 = bias; /* unused without zeros */
             if (has_zero) {
-                z0 = lanes_quant_zero(&q, (int)s->tile[0], group);
-                z1 = lanes_quant_zero(&q, (int)s->tile[1], group);
-                z2 = lanes_quant_zero(&q, (int)s->tile[2], group);
-                z3 = lanes_quant_zero(&q, (int)s->tile[3], group);
+                z0 = n16_load_bytes(u0 + q.at.zeros + place);
+                z1 = n16_load_bytes(u1 + q.at.zeros + place);
+                z2 = n16_load_bytes(u2 + q.at.zeros + place);
+                z3 = n16_load_bytes(u3 + q.at.zeros + place);
             }
             ROWS_6X4(START)
         } else {
             ROWS_6X4(LOAD)
         }
-        const size_t jump = kind == AHEAD_NEAR && is_grouped && line >= s->jump_at ? s->jump : 0;
         for (int end = line + n; line < end; line++) {
-            const size_t j = (size_t)line, ahead = (step * j & ~(size_t)63) + jump;
+            const size_t j = (size_t)line, ahead = step * j & ~(size_t)63;
             size_t at = a_line * j;
             __m512i w0, w1, w2, w3;
             if (kind == AHEAD_ONE) {
@@ -199,20 +204,11 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
             ROWS_6X4(STEP)
         }
         if (is_last) {
-            const size_t at = (size_t)group * TILE_N;
             const __mmask16 is_later = group == 0 ? 0 : 0xffff; /* than the first group */
-            const v16 s0 = lanes_floats(places + t0, at, type);
-            const v16 s1 = lanes_floats(places + t1, at, type);
-            const v16 s2 = lanes_floats(places + t2, at, type);
-            const v16 s3 = lanes_floats(places + t3, at, type);
-            if (kind == AHEAD_NEAR && is_grouped && s->jump > 0) {
-                const uint8_t *to = places + q.tile_bytes + type_bytes * (size_t)group;
-                const uint8_t *zeros = q.codes + q.at.zeros + q.tile_bytes + TILE_N * (size_t)group;
-                fetch_places(to, t0, t1, t2, t3);
-                if (has_zero) {
-                    fetch_places(zeros, t0, t1, t2, t3);
-                }
-            }
+            const v16 s0 = lanes_floats(u0 + q.at.scales, place, type);
+            const v16 s1 = lanes_floats(u1 + q.at.scales, place, type);
+            const v16 s2 = lanes_floats(u2 + q.at.scales, place, type);
+            const v16 s3 = lanes_floats(u3 + q.at.scales, place, type);
             ROWS_6X4(SCALE)
         } else {
             ROWS_6X4(STORE)
@@ -244,25 +240,37 @@ MICRO(i4_groups_near, AHEAD_NEAR, 1, WEIGHT_I4)
 MICRO(i4_groups_four, AHEAD_FOUR, 1, WEIGHT_I4)
 MICRO(i4_groups_one, AHEAD_ONE, 1, WEIGHT_I4)
 
-/* ---- many rows of 4-bit groups ----
+/* ---- groups, at most three rows at a time ----
  *
- * Lines of 4 bits feed enough arithmetic for three rows to keep up with the L2 cache. */
+ * The chains stay in registers over all groups: one to three rows (AHEAD_NEAR) then read one stream a
+ * tile and write nothing, and with many, lines of 4 bits feed enough arithmetic for three rows to
+ * keep up with the L2 cache. */
 
-static inline __attribute__((always_inline)) void micro_groups(const int has_zero,
-                                                               const struct sums_args *s)
+static inline __attribute__((always_inline)) void
+fetch_near(size_t at, const uint8_t *b0, const uint8_t *b1, const uint8_t *b2, const uint8_t *b3)
 {
-    const int n_rows = GROUP_ROWS;
+    at += AHEAD_LINES * 64;
+    _mm_prefetch((const char *)(b0 + at), _MM_HINT_T0);
+    _mm_prefetch((const char *)(b1 + at), _MM_HINT_T0);
+    _mm_prefetch((const char *)(b2 + at), _MM_HINT_T0);
+    _mm_prefetch((const char *)(b3 + at), _MM_HINT_T0);
+}
+
+static inline __attribute__((always_inline)) void
+micro_groups(const int n_rows, const enum ahead kind, const enum weight_format f,
+             const int has_zero, const struct sums_args *s)
+{
     const size_t lda = s->lda, step = s->ahead_step;
+    const struct lanes_quant q = *s->q;
     const uint8_t *b0 = s->b[0], *b1 = s->b[1], *b2 = s->b[2], *b3 = s->b[3];
     const uint8_t *const p0 = s->ahead[0];
     const uint8_t *a0 = s->a, *a1 = a0 + lda, *a2 = a1 + lda;
-    const __m512i bias = _mm512_set1_epi32(-8);
-    const struct lanes_quant *const q = s->q;
+    const __m512i bias = _mm512_set1_epi32(f == WEIGHT_I4 ? -8 : -128);
     const size_t n_lines = (size_t)s->n_lines, group_lines = (size_t)s->group_lines;
-    const enum dtype type = q->w->scale_type;
-    const uint8_t *sums = s->row + q->sums_at + 4 * (size_t)s->group;
-    const uint8_t *scales = s->row + q->sa_at + 4 * (size_t)s->group;
-    const uint8_t *const places = q->codes + q->at.scales;
+    const enum dtype type = q.w->scale_type;
+    const uint8_t *sums = s->row + q.sums_at + 4 * (size_t)s->group;
+    const uint8_t *scales = s->row + q.sa_at + 4 * (size_t)s->group;
+    const uint8_t *u0 = b0, *u1 = b1, *u2 = b2, *u3 = b3; /* units */
     const struct sums_args *to = s;
     __m512i c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
     v16 f00, f01, f02, f03, f10, f11, f12, f13, f20, f21, f22, f23;
@@ -313,17 +321,34 @@ static inline __attribute__((always_inline)) void micro_groups(const int has_zer
     }
     size_t j = 0, at = 0;
     for (int group = s->group; j < n_lines; group++, sums += 4, scales += 4) {
+        const size_t place = weight_group_in_unit(&q.at, group) * TILE_N;
+        if (place == 0) {
+            for (size_t i = 0; kind == AHEAD_NEAR && i < q.at.codes; i += 64) {
+                fetch_near(64 * j + i, b0, b1, b2, b3);
+            }
+            NEXT_UNITS(j)
+        }
         __m512i w0 = bias, w1 = bias, w2 = bias, w3 = bias; /* zero points, if any, then lines */
         if (has_zero) {
-            w0 = lanes_quant_zero(q, (int)s->tile[0], group);
-            w1 = lanes_quant_zero(q, (int)s->tile[1], group);
-            w2 = lanes_quant_zero(q, (int)s->tile[2], group);
-            w3 = lanes_quant_zero(q, (int)s->tile[3], group);
+            w0 = n16_load_bytes(u0 + q.at.zeros + place);
+            w1 = n16_load_bytes(u1 + q.at.zeros + place);
+            w2 = n16_load_bytes(u2 + q.at.zeros + place);
+            w3 = n16_load_bytes(u3 + q.at.zeros + place);
         }
         ROWS_3X4(START)
         const size_t end = j + group_lines < n_lines ? j + group_lines : n_lines;
         for (; j < end; j++) {
-            _mm_prefetch((const char *)(p0 + (step * j & ~(size_t)63)), _MM_HINT_T1);
+            if (kind == AHEAD_ONE) {
+                _mm_prefetch((const char *)(p0 + (step * j & ~(size_t)63)), _MM_HINT_T1);
+            } else {
+                fetch_near(64 * j, b0, b1, b2, b3);
+            }
+            if (f == WEIGHT_I8) {
+                LINES()
+                ROWS_3X4(STEP)
+                at += 4;
+                continue;
+            }
             LINES(low_nibbles)
             ROWS_3X4(STEP)
             at += 4;
@@ -331,11 +356,10 @@ static inline __attribute__((always_inline)) void micro_groups(const int has_zer
             ROWS_3X4(STEP)
             at += 4;
         }
-        const size_t place = (size_t)group * TILE_N;
-        const v16 s0 = lanes_floats(places + s->tile[0] * q->tile_bytes, place, type);
-        const v16 s1 = lanes_floats(places + s->tile[1] * q->tile_bytes, place, type);
-        const v16 s2 = lanes_floats(places + s->tile[2] * q->tile_bytes, place, type);
-        const v16 s3 = lanes_floats(places + s->tile[3] * q->tile_bytes, place, type);
+        const v16 s0 = lanes_floats(u0 + q.at.scales, place, type);
+        const v16 s1 = lanes_floats(u1 + q.at.scales, place, type);
+        const v16 s2 = lanes_floats(u2 + q.at.scales, place, type);
+        const v16 s3 = lanes_floats(u3 + q.at.scales, place, type);
         ROWS_3X4(SCALE)
     }
     /* gcc would keep twelve addresses through the loop, and weights on the stack for them */
@@ -349,15 +373,42 @@ static inline __attribute__((always_inline)) void micro_groups(const int has_zer
 #undef SCALE
 }
 #undef LINES
+#undef NEXT_UNITS
 
 static __attribute__((noinline)) void i4_groups_many(int n_rows, const struct sums_args *s)
 {
     if (n_rows != GROUP_ROWS) {
         i4_groups_one(n_rows, s);
     } else if (s->q->w->has_zero) {
-        micro_groups(1, s);
+        micro_groups(GROUP_ROWS, AHEAD_ONE, WEIGHT_I4, 1, s);
     } else {
-        micro_groups(0, s);
+        micro_groups(GROUP_ROWS, AHEAD_ONE, WEIGHT_I4, 0, s);
+    }
+}
+
+#define FEW_GROUPS(name, f, has_zero)                                                              \
+    static __attribute__((noinline)) void name(int n_rows, const struct sums_args *s)              \
+    {                                                                                              \
+        if (n_rows == 1) {                                                                         \
+            micro_groups(1, AHEAD_NEAR, f, has_zero, s);                                           \
+        } else if (n_rows == 2) {                                                                  \
+            micro_groups(2, AHEAD_NEAR, f, has_zero, s);                                           \
+        } else {                                                                                   \
+            micro_groups(3, AHEAD_NEAR, f, has_zero, s);                                           \
+        }                                                                                          \
+    }
+FEW_GROUPS(i8_groups_few, WEIGHT_I8, 0)
+FEW_GROUPS(i4_groups_few, WEIGHT_I4, 0)
+FEW_GROUPS(i4_zeros_few, WEIGHT_I4, 1)
+
+static void run_few_groups(const struct sums_args *s, int rows)
+{
+    if (s->q->w->format == WEIGHT_I8) {
+        i8_groups_few(rows, s);
+    } else if (s->q->w->has_zero) {
+        i4_zeros_few(rows, s);
+    } else {
+        i4_groups_few(rows, s);
     }
 }
 
@@ -375,13 +426,20 @@ static int line_columns(const struct lanes_quant *q)
     return q->w->format == WEIGHT_I4 ? 8 : 4;
 }
 
-/* Moves to the lines from `line` on, of `total`. */
+/* Where `line` of a tile is; with groups, where its unit begins, of which it is the first. */
+static size_t line_at(const struct lanes_quant *q, int line)
+{
+    const size_t at = weight_column_at(&q->at, line * line_columns(q));
+    return at - q->at.codes;
+}
+
+/* Moves to the lines from `line` on, of `total`, of the tiles at b. */
 static void place(struct sums_args *s, const uint8_t *const b[PANEL_TILES], int line, int n_lines,
                   int total)
 {
     const int is_one = s->q->n_groups == 1;
     for (int t = 0; t < PANEL_TILES; t++) {
-        s->b[t] = b[t] + (size_t)line * 64;
+        s->b[t] = b[t] + line_at(s->q, line);
     }
     s->a = s->row + (size_t)line * (size_t)line_columns(s->q);
     s->n_lines = n_lines;
@@ -390,15 +448,24 @@ static void place(struct sums_args *s, const uint8_t *const b[PANEL_TILES], int 
     s->is_last = !is_one || line + n_lines == total;
 }
 
+static int block_lines(const struct lanes_quant *q, int m)
+{
+    const int unit = q->n_groups == 1 ? 1 : (1 << q->at.column_bits) / line_columns(q);
+    const int block = m <= FEW_ROWS ? SHORT_LINES : BLOCK_LINES;
+    return block > unit ? block : unit; /* powers of two */
+}
+
 static void blocks(struct sums_args *s, int m, const uint8_t *const b[PANEL_TILES], int total,
                    const void *a, float *c, const uint8_t *next)
 {
     const int is_i4_groups = s->q->w->format == WEIGHT_I4 && s->q->n_groups > 1;
     const int most = is_i4_groups && m > MANY_ROWS ? GROUP_ROWS : MICRO_ROWS;
     const int n_groups = (m + most - 1) / most;
-    const int block = m <= FEW_ROWS ? SHORT_LINES : BLOCK_LINES;
+    const int block = block_lines(s->q, m);
     for (int line = 0; line < total; line += block) {
         const int n = total - line < block ? total - line : block;
+        /* of codes, and of the scales in front of them */
+        const size_t n_bytes = line_at(s->q, line + n) - line_at(s->q, line);
         for (int g = 0; g < n_groups; g++) {
             const int row = (int)((int64_t)m * g / n_groups),
                       rows = (int)((int64_t)m * (g + 1) / n_groups) - row;
@@ -407,21 +474,19 @@ static void blocks(struct sums_args *s, int m, const uint8_t *const b[PANEL_TILE
             place(s, b, line, n, total);
             /* the groups share the prefetching of the next block: tile g % 4, part g / 4 */
             const int t = g % PANEL_TILES, n_parts = (n_groups - t + PANEL_TILES - 1) / PANEL_TILES;
-            const size_t first = (size_t)(n * (g / PANEL_TILES) / n_parts) * 64;
+            const size_t all = n_groups < PANEL_TILES ? (size_t)n_groups : (size_t)n_parts;
+            const size_t part = n_groups < PANEL_TILES ? (size_t)g : (size_t)(g / PANEL_TILES);
             for (int i = 0; i < PANEL_TILES; i++) {
-                s->ahead[i] = line + n < total ? s->b[i] + (size_t)n * 64
+                s->ahead[i] = line + n < total ? s->b[i] + n_bytes
                               : next           ? next + s->tile[i] * s->q->tile_bytes
                                                : s->b[i];
+                s->ahead[i] += n_bytes * part / all & ~(size_t)63;
             }
+            s->ahead_step = (n_bytes / (size_t)n + all - 1) / all;
             if (n_groups < PANEL_TILES) {
-                s->ahead_step = (64 + (size_t)n_groups - 1) / (size_t)n_groups;
-                for (int i = 0; i < PANEL_TILES; i++) {
-                    s->ahead[i] += (size_t)(n * g / n_groups) * 64;
-                }
                 run(s, rows, m <= FEW_ROWS ? AHEAD_NEAR : AHEAD_FOUR);
             } else {
-                s->ahead_step = (64 + (size_t)n_parts - 1) / (size_t)n_parts;
-                s->ahead[0] = s->ahead[t] + first;
+                s->ahead[0] = s->ahead[t];
                 run(s, rows, AHEAD_ONE);
             }
         }
@@ -439,37 +504,40 @@ void avx512bf16_sums(float *c, size_t ldc, const void *a, size_t lda, const stru
     for (int t = 0; t < PANEL_TILES; t++) {
         s.tile[t] = t < n_tiles ? (size_t)t : 0;
         s.col[t] = s.tile[t] * TILE_N;
-        b[t] = q.codes + s.tile[t] * q.tile_bytes;
+        b[t] = q.tiles + s.tile[t] * q.tile_bytes;
     }
     blocks(&s, m, b, total, a, c, next);
 }
 
-/* Quarters of the tiles side by side, each one long run. What is fetched ahead in the last lines of a
- * tile is the next one's codes; scales and zero points are fetched a tile ahead, group by group. */
+/* Quarters of the tiles side by side, each one long run: what is fetched ahead in the last lines of a
+ * tile is the next one's. */
 void avx512bf16_sums_few(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
                          int m, int tile, int tile_end)
 {
     struct lanes_quant q = lanes_quant_of(w, tile);
-    struct sums_args s = {.ldc = ldc, .lda = lda, .row = a, .q = &q, .ahead_step = 64};
+    struct sums_args s = {.ldc = ldc, .lda = lda, .q = &q, .ahead_step = 64};
     const int total = w->k / line_columns(&q), n_tiles = tile_end - tile;
     const int quarter = (n_tiles + PANEL_TILES - 1) / PANEL_TILES;
-    s.group_lines = q.n_groups == 1 ? total : q.group / line_columns(&q);
-    int ahead = AHEAD_LINES;
-    if (q.n_groups > 1) { /* the jump is between groups */
-        ahead = ahead > s.group_lines ? ahead : s.group_lines;
-        s.jump_at = total - ahead;
-        s.jump = q.tile_bytes - (size_t)total * 64;
-    }
-    for (int i = 0; i < quarter; i++, q.codes += q.tile_bytes) {
+    const int is_one = q.n_groups == 1, most = fused_rows(m, is_one ? m : GROUP_ROWS);
+    s.group_lines = is_one ? total : q.group / line_columns(&q);
+    for (int i = 0; i < quarter; i++, q.tiles += q.tile_bytes) {
         const uint8_t *b[PANEL_TILES];
         for (int t = 0; t < PANEL_TILES; t++) {
             s.tile[t] = t * quarter + i < n_tiles ? (size_t)(t * quarter) : 0;
             s.col[t] = s.tile[t] * TILE_N;
-            b[t] = q.codes + s.tile[t] * q.tile_bytes;
-            s.ahead[t] = b[t] + (size_t)ahead * 64;
+            b[t] = q.tiles + s.tile[t] * q.tile_bytes;
+            s.ahead[t] = b[t] + AHEAD_LINES * 64;
         }
-        s.c = c + (size_t)i * TILE_N;
-        place(&s, b, 0, total, total);
-        run(&s, m, AHEAD_NEAR);
+        for (int row = 0; row < m; row += most) {
+            const int rows = m - row < most ? m - row : most;
+            s.c = c + (size_t)row * ldc + (size_t)i * TILE_N;
+            s.row = (const uint8_t *)a + (size_t)row * lda;
+            place(&s, b, 0, total, total);
+            if (is_one) {
+                run(&s, rows, AHEAD_NEAR);
+            } else {
+                run_few_groups(&s, rows);
+            }
+        }
     }
 }
