@@ -117,7 +117,7 @@ def put(at, data):
     (lambda raw: b"x", ["TERNPACK"]),
     (lambda raw: raw + b"\0", ["not whole"]),
     (put(0, b"TERNPICK"), ["TERNPACK"]),
-    (put(8, struct.pack("<I", 7)), ["layout 7", "layout 2", "pack the model again"]),
+    (put(8, struct.pack("<I", 7)), ["layout 7", "layout 3", "pack the model again"]),
     (put(12, struct.pack("<I", 1 << 30)), ["don't fit"]),
     (put(600, b"\xff"), ["head", "hash"]),
     (put(-100, b"\xff\x01\x02"), ["matrices", "hash"]),
