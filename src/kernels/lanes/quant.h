@@ -96,6 +96,16 @@ LANES_INLINE void lanes_fetch_scales(const struct lanes_quant *q, const void *ne
     }
 }
 
+/* A line of each of four streams. */
+LANES_INLINE void lanes_fetch_four(const uint8_t *b0, const uint8_t *b1, const uint8_t *b2,
+                                   const uint8_t *b3, size_t at)
+{
+    v16_prefetch(b0 + at);
+    v16_prefetch(b1 + at);
+    v16_prefetch(b2 + at);
+    v16_prefetch(b3 + at);
+}
+
 LANES_INLINE n16 lanes_quant_zero(const struct lanes_quant *q, int tile, int group)
 {
     if (q->w->has_zero) {

@@ -179,10 +179,6 @@ direct_as(const int n_rows, const enum weight_format f, const struct direct_args
     if (is_f8(f)) {
         d.f8 = f8_tables_of(f == WEIGHT_F8_E4M3);
     }
-    const size_t scale_bytes = TILE_N * dtype_size(q->w->scale_type);
-    /* scales of the tiles that the streams come to next lie behind codes, where they don't pass in time */
-    const uint8_t *e0 = b0 + q->tile_bytes + q->at.scales, *e1 = e0 + (b1 - b0);
-    const uint8_t *e2 = e0 + (b2 - b0), *e3 = e0 + (b3 - b0);
     __m512 y00, y01, y02, y03, y10, y11, y12, y13, y20, y21, y22, y23, y30, y31, y32, y33;
     y00 = y01 = y02 = y03 = y10 = y11 = y12 = y13 = _mm512_setzero_ps();
     y20 = y21 = y22 = y23 = y30 = y31 = y32 = y33 = _mm512_setzero_ps();
@@ -191,10 +187,7 @@ direct_as(const int n_rows, const enum weight_format f, const struct direct_args
         const int end = q->w->k - k < q->group ? q->w->k : k + q->group;
         const size_t lead = weight_group_in_unit(&q->at, group) == 0 ? q->at.codes : 0;
         for (size_t at = ahead; at < ahead + lead; at += 64) {
-            _mm_prefetch((const char *)(b0 + at), _MM_HINT_T0);
-            _mm_prefetch((const char *)(b1 + at), _MM_HINT_T0);
-            _mm_prefetch((const char *)(b2 + at), _MM_HINT_T0);
-            _mm_prefetch((const char *)(b3 + at), _MM_HINT_T0);
+            lanes_fetch_four(b0, b1, b2, b3, at);
         }
         b0 += lead;
         b1 += lead;
@@ -207,14 +200,6 @@ direct_as(const int n_rows, const enum weight_format f, const struct direct_args
         __m512 c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23, c30, c31, c32, c33;
         c00 = c01 = c02 = c03 = c10 = c11 = c12 = c13 = _mm512_setzero_ps();
         c20 = c21 = c22 = c23 = c30 = c31 = c32 = c33 = _mm512_setzero_ps();
-        _mm_prefetch((const char *)e0, _MM_HINT_T0);
-        _mm_prefetch((const char *)e1, _MM_HINT_T0);
-        _mm_prefetch((const char *)e2, _MM_HINT_T0);
-        _mm_prefetch((const char *)e3, _MM_HINT_T0);
-        e0 += scale_bytes;
-        e1 += scale_bytes;
-        e2 += scale_bytes;
-        e3 += scale_bytes;
 #define ROW(x, r)                                                                                  \
     if (n_rows > r) {                                                                              \
         x = step(x, a + r * lda, w0);                                                              \

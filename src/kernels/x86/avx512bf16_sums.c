@@ -247,16 +247,6 @@ MICRO(i4_groups_one, AHEAD_ONE, 1, WEIGHT_I4)
  * keep up with the L2 cache. */
 
 static inline __attribute__((always_inline)) void
-fetch_near(size_t at, const uint8_t *b0, const uint8_t *b1, const uint8_t *b2, const uint8_t *b3)
-{
-    at += AHEAD_LINES * 64;
-    _mm_prefetch((const char *)(b0 + at), _MM_HINT_T0);
-    _mm_prefetch((const char *)(b1 + at), _MM_HINT_T0);
-    _mm_prefetch((const char *)(b2 + at), _MM_HINT_T0);
-    _mm_prefetch((const char *)(b3 + at), _MM_HINT_T0);
-}
-
-static inline __attribute__((always_inline)) void
 micro_groups(const int n_rows, const enum ahead kind, const enum weight_format f,
              const int has_zero, const struct sums_args *s)
 {
@@ -324,7 +314,7 @@ micro_groups(const int n_rows, const enum ahead kind, const enum weight_format f
         const size_t place = weight_group_in_unit(&q.at, group) * TILE_N;
         if (place == 0) {
             for (size_t i = 0; kind == AHEAD_NEAR && i < q.at.codes; i += 64) {
-                fetch_near(64 * j + i, b0, b1, b2, b3);
+                lanes_fetch_four(b0, b1, b2, b3, 64 * (j + AHEAD_LINES) + i);
             }
             NEXT_UNITS(j)
         }
@@ -341,7 +331,7 @@ micro_groups(const int n_rows, const enum ahead kind, const enum weight_format f
             if (kind == AHEAD_ONE) {
                 _mm_prefetch((const char *)(p0 + (step * j & ~(size_t)63)), _MM_HINT_T1);
             } else {
-                fetch_near(64 * j, b0, b1, b2, b3);
+                lanes_fetch_four(b0, b1, b2, b3, 64 * (j + AHEAD_LINES));
             }
             if (f == WEIGHT_I8) {
                 LINES()
