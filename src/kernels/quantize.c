@@ -469,7 +469,7 @@ static void quantize_group(const struct weight *w, const struct tile *p, const s
     uint8_t codes[RUN];
     put_scale(w, p, r, group, step);
     if (w->has_zero) {
-        p->zeros[group * TILE_N + r] = (uint8_t)z;
+        *zero_at(p, r, group) = (uint8_t)z;
     }
     for (int from = 0; from < count; from += RUN) {
         const int n = count - from < RUN ? count - from : RUN;

@@ -190,7 +190,7 @@ def forge(model, out, change):
     change(raw)
     raw[104:120] = bytes(16)
     n = struct.unpack_from("<Q", raw, 56)[0]
-    h = hash_of(bytes(raw[:n]), n, 2)
+    h = hash_of(bytes(raw[:n]), n, 3)
     raw[104:120] = struct.pack("<QQ", h.lo, h.hi)
     (out / "model.tern").write_bytes(raw)
     return out
