@@ -8,6 +8,7 @@
 #include "kernels/x86/avx512_v16.h"
 
 #include "kernels/lanes/quant.h"
+#include "kernels/x86/avx512bf16_codes.h"
 #include "kernels/x86/avx512bf16_dot.h"
 #include "kernels/x86/x86.h"
 
@@ -49,37 +50,25 @@ static void bytes_of_two(uint8_t *out, const uint8_t *p, const uint8_t *grid, in
     }
 }
 
-/* Ternary logic 0xf8 is a | (b & c). */
 static void bytes_of_six(uint8_t *out, const uint8_t *p, int count)
 {
-    const __m512i low = _mm512_set1_epi8(15), high = _mm512_set1_epi8(0x30);
     for (int k = 0; k < count; k += 16, p += 192, out += 256) {
-        const __m512i a = _mm512_load_si512(p), b = _mm512_load_si512(p + 64);
-        const __m512i c = _mm512_load_si512(p + 128);
         _mm_prefetch((const char *)(p + LANES_AHEAD_BYTES), _MM_HINT_T0);
         _mm_prefetch((const char *)(p + LANES_AHEAD_BYTES + 64), _MM_HINT_T0);
         _mm_prefetch((const char *)(p + LANES_AHEAD_BYTES + 128), _MM_HINT_T0);
-        _mm512_store_si512(out, _mm512_ternarylogic_epi32(
-                                    _mm512_and_si512(_mm512_slli_epi32(c, 4), high), a, low, 0xf8));
-        _mm512_store_si512(
-            out + 64, _mm512_ternarylogic_epi32(_mm512_and_si512(_mm512_slli_epi32(c, 2), high),
-                                                _mm512_srli_epi32(a, 4), low, 0xf8));
-        _mm512_store_si512(out + 128,
-                           _mm512_ternarylogic_epi32(_mm512_and_si512(c, high), b, low, 0xf8));
-        _mm512_store_si512(
-            out + 192, _mm512_ternarylogic_epi32(_mm512_and_si512(_mm512_srli_epi32(c, 2), high),
-                                                 _mm512_srli_epi32(b, 4), low, 0xf8));
+        _mm512_store_si512(out, six_bits(p, 0));
+        _mm512_store_si512(out + 64, six_bits(p, 1));
+        _mm512_store_si512(out + 128, six_bits(p, 2));
+        _mm512_store_si512(out + 192, six_bits(p, 3));
     }
 }
 
 static void bytes_of_four(uint8_t *out, const uint8_t *p, int count)
 {
-    const __m512i low = _mm512_set1_epi8(15);
     for (int k = 0; k < count; k += 8, p += 64, out += 128) {
-        const __m512i x = _mm512_load_si512(p);
         _mm_prefetch((const char *)(p + LANES_AHEAD_BYTES), _MM_HINT_T0);
-        _mm512_store_si512(out, _mm512_and_si512(x, low));
-        _mm512_store_si512(out + 64, _mm512_and_si512(_mm512_srli_epi32(x, 4), low));
+        _mm512_store_si512(out, four_bits(p, 0));
+        _mm512_store_si512(out + 64, four_bits(p, 1));
     }
 }
 

@@ -72,4 +72,25 @@ static inline __attribute__((always_inline)) struct code_tables f8_tables_of(int
     return is_e4m3 ? code_tables_of(e4m3_low, e4m3_high) : code_tables_of(e5m2_low, e5m2_high);
 }
 
+/* Four columns of 16 rows, unsigned bytes: line i of the two in a line of I4, of the four in three
+ * lines of I6 (kernels.h). */
+static inline __attribute__((always_inline)) __m512i four_bits(const uint8_t *p, const int i)
+{
+    const __m512i x = _mm512_load_si512(p);
+    return _mm512_and_si512(i == 0 ? x : _mm512_srli_epi32(x, 4), _mm512_set1_epi8(15));
+}
+
+/* Ternary logic 0xf8 is a | (b & c). */
+static inline __attribute__((always_inline)) __m512i six_bits(const uint8_t *p, const int i)
+{
+    const __m512i x = _mm512_load_si512(p + i / 2 * 64), y = _mm512_load_si512(p + 128);
+    const __m512i low = i % 2 == 0 ? x : _mm512_srli_epi32(x, 4);
+    const __m512i high = i == 0   ? _mm512_slli_epi32(y, 4)
+                         : i == 1 ? _mm512_slli_epi32(y, 2)
+                         : i == 2 ? y
+                                  : _mm512_srli_epi32(y, 2);
+    return _mm512_ternarylogic_epi32(_mm512_and_si512(high, _mm512_set1_epi8(0x30)), low,
+                                     _mm512_set1_epi8(15), 0xf8);
+}
+
 #endif

@@ -150,7 +150,9 @@ static void any_panel(float *c, size_t ldc, const void *a, size_t lda, const str
 static void any_few(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
                     int tile, int tile_end)
 {
-    if (is_coded(w)) { /* has panels only */
+    if (is_coded(w) && w->format != WEIGHT_C2) {
+        avx512bf16_levels_few(c, ldc, a, lda, w, m, tile, tile_end);
+    } else if (is_coded(w)) { /* has panels only */
         for (int t = tile; t < tile_end; t += PANEL_TILES) {
             const int n = tile_end - t < PANEL_TILES ? tile_end - t : PANEL_TILES;
             any_panel(c + (size_t)(t - tile) * TILE_N, ldc, a, lda, w, m, t, n,

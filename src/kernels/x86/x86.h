@@ -141,6 +141,8 @@ void avx512bf16_chains(float *c, size_t ldc, const void *a, size_t lda, const st
 /* The same for at most MICRO_ROWS rows and any range of tiles. */
 void avx512bf16_sums_few(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
                          int m, int tile, int tile_end);
+void avx512bf16_levels_few(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
+                           int m, int tile, int tile_end);
 void avx512bf16_chains_few(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
                            int m, int tile, int tile_end);
 void avx512bf16_attn_part(const struct attn_part *p);
