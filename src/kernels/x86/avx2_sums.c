@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AVX2: few int8 rows by codes of 4, 6 and 8 bits, at the pace of DRAM.
+/* AVX2: few int8 rows by codes of 4 and 6 bits.
  *
  * Four quarters of the range of tiles are walked side by side, a group of columns of each by turns,
  * so that every stream is one long run. What is multiplied is half a tile, eight rows of it: then
@@ -7,7 +7,7 @@
  *
  * Codes of 4 and 6 bits are multiplied as bytes, VPMADDUBSW, which adds two products into 16 bits:
  * at most 2 * 15 * 128, of which eight fit, or 2 * 63 * 128, of which two do, before they are
- * widened. Products of whole bytes don't fit, and are multiplied as 16 bits (see lanes/quant.h).
+ * widened. Products of whole bytes don't fit: lanes/quant.h multiplies them, as 16 bits.
  * All sums are exact, so their order is free; zero points go out through the sum of a row's codes. */
 #include "kernels/x86/avx2_v16.h"
 
@@ -29,9 +29,9 @@ struct sums_args {
 /* Half of a tile's columns of a call. */
 struct sums_half {
     const uint8_t *b, *ahead; /* ahead: what is fetched for it */
-    const uint8_t *a;         /* int8 columns of rows, or (8 bits) lanes_halves of a block */
-    size_t lda;               /* in bytes */
-    int unit, n_units;        /* of 8 columns; unit: the first one's place in a block */
+    const uint8_t *a;         /* int8 columns of rows */
+    size_t lda;
+    int n_units; /* of 8 columns */
     int is_first;
     int32_t *sum; /* [rows][TILE_N] */
 };
@@ -96,12 +96,6 @@ static inline __attribute__((always_inline)) void half(const int n_rows, const i
         t = plus16(t, _mm256_maddubs_epi16(w_, a_));                                               \
         u = is_whole ? plus16(u, _mm256_maddubs_epi16(v_, a_)) : u;                                \
     }
-#define WORDS(row_, x, t, y, u, a)                                                                 \
-    {                                                                                              \
-        const __m256i a_ = spread(a + at_);                                                        \
-        x = plus32(x, _mm256_madd_epi16(w_, a_));                                                  \
-        y = is_whole ? plus32(y, _mm256_madd_epi16(v_, a_)) : y;                                   \
-    }
 #define WIDEN(row_, x, t, y, u, a)                                                                 \
     x = plus32(x, _mm256_madd_epi16(t, ones));                                                     \
     y = is_whole ? plus32(y, _mm256_madd_epi16(u, ones)) : y;
@@ -142,7 +136,7 @@ static inline __attribute__((always_inline)) void half(const int n_rows, const i
             a0 += 8, a1 += 8, a2 += 8, a3 += 8, a4 += 8, a5 += 8;
         }
 #undef NIBBLES
-    } else if (f == WEIGHT_I6) {
+    } else {
         const __m256i upper = _mm256_set1_epi8(0x30);
         /* i: of the low bits; the line of upper bits lies 128 or 64 bytes further */
 #define UPPER(i, SHIFT, n) _mm256_and_si256(SHIFT(CODES(i), n), upper)
@@ -167,21 +161,6 @@ static inline __attribute__((always_inline)) void half(const int n_rows, const i
 #undef SIX1
 #undef SIX2
 #undef SIX3
-    } else {
-        const __m256i byte = _mm256_set1_epi16(255);
-#define EVEN(i) _mm256_and_si256(CODES(i), byte)
-#define ODD(i)  _mm256_srli_epi16(CODES(i), 8)
-        for (int j = s->unit; left > 0; left--, j++, b += 128, ahead += 128) {
-            const size_t at = (size_t)(j / 8 * 128 + j % 8 * 8);
-            FETCH(0)
-            FETCH(64)
-            FOUR(EVEN, 0, at, WORDS)
-            FOUR(ODD, 0, at + 64, WORDS)
-            FOUR(EVEN, 64, at + 4, WORDS)
-            FOUR(ODD, 64, at + 68, WORDS)
-        }
-#undef EVEN
-#undef ODD
     }
     ROWS_6X4(STORE)
 #undef AT
@@ -189,7 +168,6 @@ static inline __attribute__((always_inline)) void half(const int n_rows, const i
 #undef STORE
 #undef BYTES
 #undef MORE
-#undef WORDS
 #undef WIDEN
 #undef FOUR
 #undef CODES
@@ -203,7 +181,6 @@ static inline __attribute__((always_inline)) void
 micro(const int n_rows, const enum weight_format f, const struct sums_args *s)
 {
     _Alignas(64) int32_t sums[PANEL_TILES][MICRO_ROWS * TILE_N];
-    _Alignas(64) int32_t halves[MICRO_ROWS * QUANT_COLUMNS / 2];
     const struct lanes_quant q = *s->q;
     const int k = q.w->k, is_one = q.n_groups == 1, step = is_one ? QUANT_COLUMNS : q.group;
     const size_t code_bytes = (size_t)k * q.at.column_bytes;
@@ -214,22 +191,12 @@ micro(const int n_rows, const enum weight_format f, const struct sums_args *s)
     const size_t rest = has_units ? 0 : (q.tile_bytes - q.at.scales) / (size_t)q.n_groups;
     struct sums_half h = {.lda = s->lda};
     for (int from = 0, group = 0; from < k; from += step, group += !is_one) {
-        const int at = from % QUANT_COLUMNS, left = k - from;
-        const int n = left < step ? left : step, is_last = !is_one || left <= step;
+        const int left = k - from, n = left < step ? left : step, is_last = !is_one || left <= step;
         const size_t place = weight_column_at(&q.at, from), later = place + ahead;
         const size_t lead = weight_group_in_unit(&q.at, group) == 0 ? q.at.codes : 0;
         h.is_first = !is_one || from == 0;
         h.n_units = n / 8;
         h.a = s->a + from;
-        if (f == WEIGHT_I8) {
-            if (at == 0) {
-                lanes_halves(halves, s->a, s->lda, n_rows, from,
-                             left < QUANT_COLUMNS ? left : QUANT_COLUMNS);
-            }
-            h.a = (const uint8_t *)halves;
-            h.lda = QUANT_COLUMNS * 2;
-            h.unit = at / 8;
-        }
         for (int t = 0; t < s->n_streams; t++) {
             const size_t tile = (size_t)(t * s->stride);
             const uint8_t *const start = q.tiles + tile * q.tile_bytes;
@@ -267,13 +234,13 @@ micro(const int n_rows, const enum weight_format f, const struct sums_args *s)
     {                                                                                              \
         ROW_COUNTS(n_rows, micro, f, s)                                                            \
     }
-MICRO(i8, WEIGHT_I8)
 MICRO(i6, WEIGHT_I6)
 MICRO(i4, WEIGHT_I4)
 
 int avx2_takes_sums(const struct weight *w)
 {
-    return weight_is_quantized(w) && w->input == INPUT_I8 && w->format != WEIGHT_C2;
+    return weight_is_quantized(w) && w->input == INPUT_I8 &&
+           (w->format == WEIGHT_I4 || w->format == WEIGHT_I6);
 }
 
 void avx2_sums_few(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
@@ -287,10 +254,8 @@ void avx2_sums_few(float *c, size_t ldc, const void *a, size_t lda, const struct
         s.n_streams = (n_tiles - i + quarter - 1) / quarter;
         if (w->format == WEIGHT_I4) {
             i4(m, &s);
-        } else if (w->format == WEIGHT_I6) {
-            i6(m, &s);
         } else {
-            i8(m, &s);
+            i6(m, &s);
         }
     }
 }
