@@ -5,6 +5,21 @@
 #include "kernels/lanes/quant.h"
 #include "kernels/x86/x86.h"
 
+/* Few rows, where avx2_sums.c has no loop of its own, are panels. */
+#define FEW(name, panel)                                                                           \
+    static void name(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,      \
+                     int m, int tile, int tile_end)                                                \
+    {                                                                                              \
+        if (avx2_takes_sums(w)) {                                                                  \
+            avx2_sums_few(c, ldc, a, lda, w, m, tile, tile_end);                                   \
+            return;                                                                                \
+        }                                                                                          \
+        for (int t = tile; t < tile_end; t += PANEL_TILES) {                                       \
+            const int n_tiles = tile_end - t < PANEL_TILES ? tile_end - t : PANEL_TILES;           \
+            panel(c + (t - tile) * TILE_N, ldc, a, lda, w, m, t, n_tiles, NULL);                   \
+        }                                                                                          \
+    }
+
 static void panel_bf16(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
                        int m, int tile, int n_tiles, const void *next)
 {
@@ -16,18 +31,7 @@ static void panel_bf16(float *c, size_t ldc, const void *a, size_t lda, const st
     lanes_panel(c, ldc, a, lda, w, m, tile, n_tiles, ACT_BF16);
 }
 
-static void few_bf16(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
-                     int tile, int tile_end)
-{
-    if (avx2_takes_sums(w)) {
-        avx2_sums_few(c, ldc, a, lda, w, m, tile, tile_end);
-        return;
-    }
-    for (int t = tile; t < tile_end; t += PANEL_TILES) {
-        const int n_tiles = tile_end - t < PANEL_TILES ? tile_end - t : PANEL_TILES;
-        panel_bf16(c + (t - tile) * TILE_N, ldc, a, lda, w, m, t, n_tiles, NULL);
-    }
-}
+FEW(few_bf16, panel_bf16)
 
 static const struct fused fused_bf16 = {
     panel_bf16, avx2_swiglu_bf16, avx2_add_bf16, avx2_rope_store_bf16, 2, few_bf16, MICRO_ROWS};
@@ -43,18 +47,7 @@ static void panel_f32(float *c, size_t ldc, const void *a, size_t lda, const str
     lanes_panel(c, ldc, a, lda, w, m, tile, n_tiles, ACT_F32);
 }
 
-static void few_f32(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
-                    int tile, int tile_end)
-{
-    if (avx2_takes_sums(w)) {
-        avx2_sums_few(c, ldc, a, lda, w, m, tile, tile_end);
-        return;
-    }
-    for (int t = tile; t < tile_end; t += PANEL_TILES) {
-        const int n_tiles = tile_end - t < PANEL_TILES ? tile_end - t : PANEL_TILES;
-        panel_f32(c + (t - tile) * TILE_N, ldc, a, lda, w, m, t, n_tiles, NULL);
-    }
-}
+FEW(few_f32, panel_f32)
 
 static const struct fused fused_f32 = {
     panel_f32, avx2_swiglu_f32, avx2_add_f32, avx2_rope_store_f32, 4, few_f32, MICRO_ROWS};

@@ -146,7 +146,7 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     const uint8_t *a0 = s->a, *a1 = a0 + lda, *a2 = a1 + lda;
     const uint8_t *sums = s->row + s->sums_at + (size_t)b->first * 4;
     const uint8_t *scales = s->row + s->scales_at + (size_t)b->first * 4;
-    const __m512i zero = _mm512_set1_epi32(-s->zero);
+    const __m512i bias = _mm512_set1_epi32(-s->zero);
     __m512i c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
     __m512 f00, f01, f02, f03, f10, f11, f12, f13, f20, f21, f22, f23;
     f00 = f01 = f02 = f03 = f10 = f11 = f12 = f13 = f20 = f21 = f22 = f23 = _mm512_setzero_ps();
@@ -160,22 +160,6 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     _mm512_storeu_ps(to->c + r * to->ldc + to->tile[1] * TILE_N, y1);                              \
     _mm512_storeu_ps(to->c + r * to->ldc + to->tile[2] * TILE_N, y2);                              \
     _mm512_storeu_ps(to->c + r * to->ldc + to->tile[3] * TILE_N, y3);
-#define START(r, x0, x1, x2, x3, y0, y1, y2, y3, a)                                                \
-    {                                                                                              \
-        const __m512i start_ = _mm512_mullo_epi32(zero, quad(sums + r * lda));                     \
-        x0 = start_;                                                                               \
-        x1 = twin(start_);                                                                         \
-        x2 = twin(start_);                                                                         \
-        x3 = twin(start_);                                                                         \
-    }
-#define STEP(r, x0, x1, x2, x3, y0, y1, y2, y3, a)                                                 \
-    {                                                                                              \
-        const __m512i q_ = quad(a + 4 * at);                                                       \
-        x0 = dot(x0, w0, q_);                                                                      \
-        x1 = dot(x1, w1, q_);                                                                      \
-        x2 = dot(x2, w2, q_);                                                                      \
-        x3 = dot(x3, w3, q_);                                                                      \
-    }
 #define SCALED(x, i, y)                                                                            \
     y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x),                                                     \
                         _mm512_mul_ps(_mm512_load_ps(b->scales[g][i]), sa_), y);
@@ -202,13 +186,13 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     size_t at = 0;
     for (int g = 0; g < b->n_groups; g++, sums += 4, scales += 4) {
         const int n_lines = g + 1 < b->n_groups ? b->group_lines : b->last_lines;
-        ROWS_3X4(START)
-        for (const size_t end = at + (size_t)n_lines; at < end; at++) {
-            const __m512i w0 = _mm512_load_si512(b0 + 64 * at);
-            const __m512i w1 = _mm512_load_si512(b1 + 64 * at);
-            const __m512i w2 = _mm512_load_si512(b2 + 64 * at);
-            const __m512i w3 = _mm512_load_si512(b3 + 64 * at);
-            ROWS_3X4(STEP)
+        ROWS_3X4(GROUP_START)
+        for (const size_t end = at + 4 * (size_t)n_lines; at < end; at += 4) {
+            const __m512i w0 = _mm512_load_si512(b0 + 16 * at);
+            const __m512i w1 = _mm512_load_si512(b1 + 16 * at);
+            const __m512i w2 = _mm512_load_si512(b2 + 16 * at);
+            const __m512i w3 = _mm512_load_si512(b3 + 16 * at);
+            ROWS_3X4(GROUP_STEP)
         }
         ROWS_3X4(SCALE)
     }
@@ -217,8 +201,6 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     ROWS_3X4(STORE)
 #undef LOAD
 #undef STORE
-#undef START
-#undef STEP
 #undef SCALED
 #undef OFFSET
 #undef SCALE
@@ -227,17 +209,7 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
 #define MICRO(name, has_offset)                                                                    \
     static __attribute__((noinline)) void name(int n_rows, const struct rows_args *s)              \
     {                                                                                              \
-        switch (n_rows) {                                                                          \
-        case 1:                                                                                    \
-            micro(1, has_offset, s);                                                               \
-            break;                                                                                 \
-        case 2:                                                                                    \
-            micro(2, has_offset, s);                                                               \
-            break;                                                                                 \
-        default:                                                                                   \
-            micro(3, has_offset, s);                                                               \
-            break;                                                                                 \
-        }                                                                                          \
+        GROUP_COUNTS(n_rows, micro, has_offset, s)                                                 \
     }
 MICRO(micro_plain, 0)
 MICRO(micro_offsets, 1)

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Codes of a sign and seven bits to bf16: the lower and the upper bytes of the numbers that codes
- * 0..127 stand for are bytes 0..127 of two tables that VPERMI2B looks up by the low seven bits. */
+/* Codes of files to what instructions multiply.
+ *
+ * Codes of a sign and seven bits to bf16: the lower and the upper bytes of the numbers that codes
+ * 0..127 stand for are bytes 0..127 of two tables that VPERMI2B looks up by the low seven bits.
+ * Codes of four and six bits to bytes. */
 #ifndef TERN_KERNELS_X86_AVX512BF16_CODES_H
 #define TERN_KERNELS_X86_AVX512BF16_CODES_H
 

@@ -56,4 +56,40 @@ static inline __attribute__((always_inline)) __m512i twin(__m512i v)
         DO(2, c20, c21, c22, c23, f20, f21, f22, f23, a2)                                          \
     }
 
+/* DOs of ROWS_3X4. They use the lines w0 .. w3, the byte `at` of the rows; `bias` (less than zero) and
+ * the rows' `sums` of codes; and `to`, with c, ldc and col. */
+#define GROUP_START(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                       \
+    x0 = _mm512_mullo_epi32(bias, quad(sums + row_ * lda));                                        \
+    x1 = twin(x0);                                                                                 \
+    x2 = twin(x0);                                                                                 \
+    x3 = twin(x0);
+#define GROUP_STEP(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                        \
+    {                                                                                              \
+        const __m512i v_ = quad(a + at);                                                           \
+        x0 = dot(x0, w0, v_);                                                                      \
+        x1 = dot(x1, w1, v_);                                                                      \
+        x2 = dot(x2, w2, v_);                                                                      \
+        x3 = dot(x3, w3, v_);                                                                      \
+    }
+#define GROUP_LOAD(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                        \
+    y0 = _mm512_loadu_ps(to->c + row_ * to->ldc + to->col[0]);                                     \
+    y1 = _mm512_loadu_ps(to->c + row_ * to->ldc + to->col[1]);                                     \
+    y2 = _mm512_loadu_ps(to->c + row_ * to->ldc + to->col[2]);                                     \
+    y3 = _mm512_loadu_ps(to->c + row_ * to->ldc + to->col[3]);
+#define GROUP_STORE(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                       \
+    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[0], y0);                                     \
+    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[1], y1);                                     \
+    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[2], y2);                                     \
+    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[3], y3);
+
+/* CALL(n, …) with n_rows, at most GROUP_ROWS, as a constant. */
+#define GROUP_COUNTS(n_rows, CALL, ...)                                                            \
+    if (n_rows == 1) {                                                                             \
+        CALL(1, __VA_ARGS__);                                                                      \
+    } else if (n_rows == 2) {                                                                      \
+        CALL(2, __VA_ARGS__);                                                                      \
+    } else {                                                                                       \
+        CALL(3, __VA_ARGS__);                                                                      \
+    }
+
 #endif

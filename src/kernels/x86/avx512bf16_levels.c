@@ -50,23 +50,10 @@ static inline __attribute__((always_inline)) void micro(const int n_rows,
     v16 f00, f01, f02, f03, f10, f11, f12, f13, f20, f21, f22, f23;
     f00 = f01 = f02 = f03 = f10 = f11 = f12 = f13 = f20 = f21 = f22 = f23 = _mm512_setzero_ps();
 
-#define START(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                             \
-    x0 = _mm512_mullo_epi32(bias, quad(sums + row_ * lda));                                        \
-    x1 = twin(x0);                                                                                 \
-    x2 = twin(x0);                                                                                 \
-    x3 = twin(x0);
-#define STEP(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                              \
-    {                                                                                              \
-        const __m512i v_ = quad(a + at);                                                           \
-        x0 = dot(x0, w0, v_);                                                                      \
-        x1 = dot(x1, w1, v_);                                                                      \
-        x2 = dot(x2, w2, v_);                                                                      \
-        x3 = dot(x3, w3, v_);                                                                      \
-    }
 #define LINES(OF, i)                                                                               \
     {                                                                                              \
         const __m512i w0 = OF(b0, i), w1 = OF(b1, i), w2 = OF(b2, i), w3 = OF(b3, i);              \
-        ROWS_3X4(STEP)                                                                             \
+        ROWS_3X4(GROUP_STEP)                                                                       \
         at += 4;                                                                                   \
     }
 #define SCALED(x, s_, y) y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), _mm512_mul_ps(s_, sa_), y);
@@ -86,12 +73,6 @@ static inline __attribute__((always_inline)) void micro(const int n_rows,
             OFFSET(o3, y3)                                                                         \
         }                                                                                          \
     }
-#define STORE(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                             \
-    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[0], y0);                                     \
-    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[1], y1);                                     \
-    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[2], y2);                                     \
-    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[3], y3);
-
     size_t at = 0; /* column of the rows */
     for (int group = 0, k = 0; k < k_end; group++, sums += 4, scales += 4) {
         const int end = k_end - k < q.group ? k_end : k + q.group;
@@ -113,7 +94,7 @@ static inline __attribute__((always_inline)) void micro(const int n_rows,
         }
         const size_t ahead =
             AHEAD_BYTES + ((size_t)k * q.at.column_bytes + AHEAD_BYTES < q.at.scales ? 0 : gap);
-        ROWS_3X4(START)
+        ROWS_3X4(GROUP_START)
         for (; k < end; k += columns, b0 += unit, b1 += unit, b2 += unit, b3 += unit) {
             lanes_fetch_four(b0, b1, b2, b3, ahead);
             if (f == WEIGHT_I6) {
@@ -143,26 +124,17 @@ static inline __attribute__((always_inline)) void micro(const int n_rows,
     }
     /* gcc would keep twelve addresses through the loop */
     __asm__("" : "+r"(to));
-    ROWS_3X4(STORE)
-#undef START
-#undef STEP
+    ROWS_3X4(GROUP_STORE)
 #undef LINES
 #undef SCALED
 #undef OFFSET
 #undef SCALE
-#undef STORE
 }
 
 #define MICRO(name, f, has_offset)                                                                 \
     static __attribute__((noinline)) void name(int n_rows, const struct levels_args *s)            \
     {                                                                                              \
-        if (n_rows == 1) {                                                                         \
-            micro(1, f, has_offset, s);                                                            \
-        } else if (n_rows == 2) {                                                                  \
-            micro(2, f, has_offset, s);                                                            \
-        } else {                                                                                   \
-            micro(3, f, has_offset, s);                                                            \
-        }                                                                                          \
+        GROUP_COUNTS(n_rows, micro, f, has_offset, s)                                              \
     }
 MICRO(i6_plain, WEIGHT_I6, 0)
 MICRO(i6_offsets, WEIGHT_I6, 1)

@@ -266,16 +266,6 @@ micro_groups(const int n_rows, const enum ahead kind, const enum weight_format f
     v16 f00, f01, f02, f03, f10, f11, f12, f13, f20, f21, f22, f23;
     f00 = f01 = f02 = f03 = f10 = f11 = f12 = f13 = f20 = f21 = f22 = f23 = _mm512_setzero_ps();
 
-#define LOAD(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                              \
-    y0 = _mm512_loadu_ps(to->c + row_ * to->ldc + to->col[0]);                                     \
-    y1 = _mm512_loadu_ps(to->c + row_ * to->ldc + to->col[1]);                                     \
-    y2 = _mm512_loadu_ps(to->c + row_ * to->ldc + to->col[2]);                                     \
-    y3 = _mm512_loadu_ps(to->c + row_ * to->ldc + to->col[3]);
-#define STORE(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                             \
-    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[0], y0);                                     \
-    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[1], y1);                                     \
-    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[2], y2);                                     \
-    _mm512_storeu_ps(to->c + row_ * to->ldc + to->col[3], y3);
 #define START(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                             \
     if (has_zero) {                                                                                \
         const __m512i n_ = _mm512_sub_epi32(_mm512_setzero_si512(), quad(sums + row_ * lda));      \
@@ -284,18 +274,7 @@ micro_groups(const int n_rows, const enum ahead kind, const enum weight_format f
         x2 = _mm512_mullo_epi32(w2, n_);                                                           \
         x3 = _mm512_mullo_epi32(w3, n_);                                                           \
     } else {                                                                                       \
-        x0 = _mm512_mullo_epi32(bias, quad(sums + row_ * lda));                                    \
-        x1 = twin(x0);                                                                             \
-        x2 = twin(x0);                                                                             \
-        x3 = twin(x0);                                                                             \
-    }
-#define STEP(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                              \
-    {                                                                                              \
-        const __m512i v_ = quad(a + at);                                                           \
-        x0 = dot(x0, w0, v_);                                                                      \
-        x1 = dot(x1, w1, v_);                                                                      \
-        x2 = dot(x2, w2, v_);                                                                      \
-        x3 = dot(x3, w3, v_);                                                                      \
+        GROUP_START(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                       \
     }
 #define SCALED(x, s_, y) y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), _mm512_mul_ps(s_, sa_), y);
 #define SCALE(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                             \
@@ -307,7 +286,7 @@ micro_groups(const int n_rows, const enum ahead kind, const enum weight_format f
         SCALED(x3, s3, y3)                                                                         \
     }
     if (s->group > 0) {
-        ROWS_3X4(LOAD)
+        ROWS_3X4(GROUP_LOAD)
     }
     size_t j = 0, at = 0;
     for (int group = s->group; j < n_lines; group++, sums += 4, scales += 4) {
@@ -335,15 +314,15 @@ micro_groups(const int n_rows, const enum ahead kind, const enum weight_format f
             }
             if (f == WEIGHT_I8) {
                 LINES()
-                ROWS_3X4(STEP)
+                ROWS_3X4(GROUP_STEP)
                 at += 4;
                 continue;
             }
             LINES(low_nibbles)
-            ROWS_3X4(STEP)
+            ROWS_3X4(GROUP_STEP)
             at += 4;
             LINES(high_nibbles)
-            ROWS_3X4(STEP)
+            ROWS_3X4(GROUP_STEP)
             at += 4;
         }
         const v16 s0 = lanes_floats(u0 + q.at.scales, place, type);
@@ -354,11 +333,8 @@ micro_groups(const int n_rows, const enum ahead kind, const enum weight_format f
     }
     /* gcc would keep twelve addresses through the loop, and weights on the stack for them */
     __asm__("" : "+r"(to));
-    ROWS_3X4(STORE)
-#undef LOAD
-#undef STORE
+    ROWS_3X4(GROUP_STORE)
 #undef START
-#undef STEP
 #undef SCALED
 #undef SCALE
 }
@@ -379,13 +355,7 @@ static __attribute__((noinline)) void i4_groups_many(int n_rows, const struct su
 #define FEW_GROUPS(name, f, has_zero)                                                              \
     static __attribute__((noinline)) void name(int n_rows, const struct sums_args *s)              \
     {                                                                                              \
-        if (n_rows == 1) {                                                                         \
-            micro_groups(1, AHEAD_NEAR, f, has_zero, s);                                           \
-        } else if (n_rows == 2) {                                                                  \
-            micro_groups(2, AHEAD_NEAR, f, has_zero, s);                                           \
-        } else {                                                                                   \
-            micro_groups(3, AHEAD_NEAR, f, has_zero, s);                                           \
-        }                                                                                          \
+        GROUP_COUNTS(n_rows, micro_groups, AHEAD_NEAR, f, has_zero, s)                             \
     }
 FEW_GROUPS(i8_groups_few, WEIGHT_I8, 0)
 FEW_GROUPS(i4_groups_few, WEIGHT_I4, 0)
