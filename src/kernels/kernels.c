@@ -38,20 +38,20 @@ static unsigned column_bytes(const struct weight *w)
                                     : TILE_N;
 }
 
-/* The parts of a tile that is cut into units. */
-static struct weight_parts unit_parts(const struct weight *w)
+/* The parts of a tile that is cut into sections. */
+static struct weight_parts section_parts(const struct weight *w)
 {
     struct weight_parts p = {.group_bits = w->group < 32 ? 3 : 2, .column_bytes = column_bytes(w)};
     const size_t groups = (size_t)TILE_N << p.group_bits;
-    const int columns = w->group << p.group_bits, n_units = (w->k + columns - 1) / columns;
+    const int columns = w->group << p.group_bits, n_sections = (w->k + columns - 1) / columns;
     while (1 << p.column_bits < columns) {
         p.column_bits++;
     }
     p.zeros = round_up(groups * dtype_size(w->scale_type), 64);
     p.codes = p.zeros + (w->has_zero ? round_up(groups, 64) : 0);
-    p.unit_bytes = p.codes + (size_t)columns * p.column_bytes;
+    p.section_bytes = p.codes + (size_t)columns * p.column_bytes;
     p.grid = p.supers = p.scales;
-    p.end = (size_t)n_units * p.codes + (size_t)w->k * p.column_bytes;
+    p.end = (size_t)n_sections * p.codes + (size_t)w->k * p.column_bytes;
     p.offsets = p.super_offsets = p.end;
     return p;
 }
@@ -60,10 +60,10 @@ struct weight_parts weight_parts(const struct weight *w)
 {
     const size_t groups = (size_t)weight_groups(w) * TILE_N;
     if (w->super == 0 && groups > TILE_N && w->format != WEIGHT_I6 && w->format != WEIGHT_C2) {
-        return unit_parts(w);
+        return section_parts(w);
     }
     struct weight_parts p = {
-        .group_bits = 30, .column_bits = 30, .column_bytes = column_bytes(w)}; /* one unit */
+        .group_bits = 30, .column_bits = 30, .column_bytes = column_bytes(w)}; /* one section */
     p.grid = round_up((size_t)w->k * p.column_bytes, 64);
     p.scales = p.grid + (w->format == WEIGHT_C2 ? 2 * TILE_N * sizeof(float) : 0);
     if (w->super == 0) {

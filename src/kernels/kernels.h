@@ -89,9 +89,9 @@
  *            with super: sub [G][16] bytes, each 128 more, then scale [ceil(k/super)][16] of type scale_type
  *     zeros  [G][16] bytes, only with has_zero
  *     offsets with has_offset: sub_offset and offset, like sub and scale
- *   I8, I4 and F8 with scales of one level and more than one group: a tile is cut into units of 4
- *   groups (of 16 columns: 8), so that a product reads one stream. Each unit is its scales, its
- *   zeros, its codes, every part as long as in a whole unit but for the codes of the last one.
+ *   I8, I4 and F8 with scales of one level and more than one group: a tile is cut into sections of 4
+ *   groups (of 16 columns: 8), so that a product reads one stream. Each section is its scales, its
+ *   zeros, its codes, every part as long as in a whole one but for the codes of the last.
  *   Rows that don't exist have codes of v = 0 (I8 128, I6 32, I4 8 or z, C2 and F8 0), scales 0 and zeros 0.
  * With `order`, column j of the packed matrix is meant for activation column order[tile][j]
  * (act-order of GPTQ: sort columns by group); only with INPUT_ACT.
@@ -202,28 +202,28 @@ static inline int weight_supers(const struct weight *w)
     return w->super >= w->k ? 1 : (w->k + w->super - 1) / w->super;
 }
 /* Where the parts of a tile begin, in bytes from its start (a part that isn't there: where it would).
- * With units: the parts of the first one. end is the tile's. */
+ * With sections: the parts of the first one. end is the tile's. */
 struct weight_parts {
     size_t codes, grid, scales, supers, zeros, offsets, super_offsets, end;
-    size_t unit_bytes;                /* from one unit to the next, 0: the tile is one */
-    unsigned group_bits, column_bits; /* a unit has 2^group_bits groups, 2^column_bits columns */
+    size_t section_bytes;             /* from one section to the next, 0: the tile is one */
+    unsigned group_bits, column_bits; /* a section has 2^group_bits groups, 2^column_bits columns */
     unsigned column_bytes;            /* bytes of codes of one column of 16 rows */
 };
 struct weight_parts weight_parts(const struct weight *w);
 /* Bytes from a tile's start to the codes of column k (a multiple of 8; I6: of 16); they go on for the
- * rest of its unit. */
+ * rest of its section. */
 static inline size_t weight_column_at(const struct weight_parts *p, int k)
 {
-    const unsigned unit = (unsigned)k >> p->column_bits;
-    return p->codes + unit * p->unit_bytes +
-           (size_t)((unsigned)k - (unit << p->column_bits)) * p->column_bytes;
+    const unsigned section = (unsigned)k >> p->column_bits;
+    return p->codes + section * p->section_bytes +
+           (size_t)((unsigned)k - (section << p->column_bits)) * p->column_bytes;
 }
-/* Bytes from a part of the first unit to the part of group's unit, and the group's place in there. */
-static inline size_t weight_unit_at(const struct weight_parts *p, int group)
+/* Bytes from a part of the first section to that of group's, and the group's place in there. */
+static inline size_t weight_section_at(const struct weight_parts *p, int group)
 {
-    return (size_t)((unsigned)group >> p->group_bits) * p->unit_bytes;
+    return (size_t)((unsigned)group >> p->group_bits) * p->section_bytes;
 }
-static inline size_t weight_group_in_unit(const struct weight_parts *p, int group)
+static inline size_t weight_group_in_section(const struct weight_parts *p, int group)
 {
     return (unsigned)group & ((1u << p->group_bits) - 1);
 }

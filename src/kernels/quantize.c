@@ -8,7 +8,7 @@
 
 #define RUN 256 /* elements handled at a time; a multiple of every group that isn't a whole row */
 
-/* Where the parts of one tile are (kernels.h: of its first unit). */
+/* Where the parts of one tile are (kernels.h: of its first section). */
 struct tile {
     struct weight_parts at;
     uint8_t *start, *codes, *grid, *scales /* of one level, or the super-scales */, *zeros;
@@ -102,14 +102,14 @@ static void put_float(const struct weight *w, uint8_t *part, int r, int group, f
 
 static void put_scale(const struct weight *w, const struct tile *p, int r, int group, float s)
 {
-    put_float(w, p->scales + weight_unit_at(&p->at, group), r,
-              (int)weight_group_in_unit(&p->at, group), s);
+    put_float(w, p->scales + weight_section_at(&p->at, group), r,
+              (int)weight_group_in_section(&p->at, group), s);
 }
 
 static uint8_t *zero_at(const struct tile *p, int r, int group)
 {
-    return p->zeros + weight_unit_at(&p->at, group) + weight_group_in_unit(&p->at, group) * TILE_N +
-           r;
+    return p->zeros + weight_section_at(&p->at, group) +
+           weight_group_in_section(&p->at, group) * TILE_N + r;
 }
 
 /* The value that put_scale stores. */
@@ -135,8 +135,8 @@ static void pad(uint8_t *part, size_t n_bytes)
     memset(part + n_bytes, 0, (64 - n_bytes % 64) % 64);
 }
 
-/* Zeroes the scales and zero points that the last unit has room for and the matrix doesn't have. */
-static void fill_last_unit(const struct weight *w, const struct tile *p)
+/* Zeroes the scales and zero points that the last section has room for and the matrix doesn't have. */
+static void fill_last_section(const struct weight *w, const struct tile *p)
 {
     const int groups = weight_groups(w), whole = 1 << p->at.group_bits;
     for (int g = groups; g % whole != 0; g++) {
@@ -154,8 +154,8 @@ static void fill_rest(const struct weight *w, const struct tile *p, int rows)
 {
     uint8_t fill[RUN];
     memset(fill, code_of_zero(w), sizeof fill);
-    if (p->at.unit_bytes > 0) {
-        fill_last_unit(w, p);
+    if (p->at.section_bytes > 0) {
+        fill_last_section(w, p);
     } else {
         pad(p->scales, (size_t)n_scales(w) * TILE_N * dtype_size(w->scale_type));
         if (w->has_zero) {
@@ -233,8 +233,9 @@ void weight_unpack_tile(const struct weight *w, int tile, uint8_t *codes, size_t
             to[k] = code_at(w, &p, r, k);
         }
         for (int g = 0; g < n_scales(w); g++) {
-            scales[(size_t)r * ld_scales + (size_t)g] = float_at(
-                w, p.scales + weight_unit_at(&p.at, g), r, (int)weight_group_in_unit(&p.at, g));
+            scales[(size_t)r * ld_scales + (size_t)g] =
+                float_at(w, p.scales + weight_section_at(&p.at, g), r,
+                         (int)weight_group_in_section(&p.at, g));
             if (w->has_zero && zeros != NULL) {
                 zeros[(size_t)r * ld_zeros + (size_t)g] = *zero_at(&p, r, g);
             }

@@ -114,9 +114,7 @@ static inline void sums_nibbles(int8_t *out, const uint8_t *p, int n_units, uint
 static inline uint8x16_t sums_zeros(const struct lanes_quant *q, int tile, int group)
 {
     if (q->w->has_zero) {
-        return vld1q_u8(q->tiles + (size_t)tile * q->tile_bytes + q->at.zeros +
-                        weight_unit_at(&q->at, group) +
-                        weight_group_in_unit(&q->at, group) * TILE_N);
+        return vld1q_u8(lanes_zeros(q, tile, group));
     }
     return vdupq_n_u8(q->w->has_offset ? 0 : 8);
 }

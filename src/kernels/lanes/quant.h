@@ -51,7 +51,7 @@ LANES_INLINE v16 lanes_floats(const uint8_t *p, size_t at, enum dtype type)
     return v16_load_bf16((const uint16_t *)(const void *)p + at);
 }
 
-/* Codes of a tile from column `from` on; they go on to the end of a unit (kernels.h), which blocks
+/* Codes of a tile from column `from` on; they go on to the end of a section (kernels.h), which blocks
  * of QUANT_COLUMNS from multiples of that don't cross. */
 LANES_INLINE const uint8_t *lanes_codes(const struct lanes_quant *q, int tile, int from)
 {
@@ -74,8 +74,8 @@ LANES_INLINE v16 lanes_quant_scale(const struct lanes_quant *q, int tile, int gr
         return lanes_level(q, tile, group, q->at.scales, q->at.supers);
     }
     return lanes_floats(q->tiles + (size_t)tile * q->tile_bytes + q->at.scales +
-                            weight_unit_at(&q->at, group),
-                        weight_group_in_unit(&q->at, group) * TILE_N, q->w->scale_type);
+                            weight_section_at(&q->at, group),
+                        weight_group_in_section(&q->at, group) * TILE_N, q->w->scale_type);
 }
 
 LANES_INLINE v16 lanes_quant_offset(const struct lanes_quant *q, int tile, int group)
@@ -87,7 +87,7 @@ LANES_INLINE v16 lanes_quant_offset(const struct lanes_quant *q, int tile, int g
  * where streams that read codes don't come by in time. */
 LANES_INLINE void lanes_fetch_scales(const struct lanes_quant *q, const void *next)
 {
-    const int is_behind = q->n_groups > 1 && q->at.unit_bytes == 0;
+    const int is_behind = q->n_groups > 1 && q->at.section_bytes == 0;
     for (size_t t = 0; next != NULL && is_behind && t < PANEL_TILES; t++) {
         const uint8_t *p = (const uint8_t *)next + t * q->tile_bytes;
         for (size_t at = q->at.scales; at < q->tile_bytes; at += 64) {
@@ -106,12 +106,17 @@ LANES_INLINE void lanes_fetch_four(const uint8_t *b0, const uint8_t *b1, const u
     v16_prefetch(b3 + at);
 }
 
+/* The 16 zero points of a group, in a matrix that has them. */
+LANES_INLINE const uint8_t *lanes_zeros(const struct lanes_quant *q, int tile, int group)
+{
+    return q->tiles + (size_t)tile * q->tile_bytes + q->at.zeros +
+           weight_section_at(&q->at, group) + weight_group_in_section(&q->at, group) * TILE_N;
+}
+
 LANES_INLINE n16 lanes_quant_zero(const struct lanes_quant *q, int tile, int group)
 {
     if (q->w->has_zero) {
-        return n16_load_bytes(q->tiles + (size_t)tile * q->tile_bytes + q->at.zeros +
-                              weight_unit_at(&q->at, group) +
-                              weight_group_in_unit(&q->at, group) * TILE_N);
+        return n16_load_bytes(lanes_zeros(q, tile, group));
     }
     const enum weight_format f = q->w->format;
     return n16_set1(f == WEIGHT_I8                       ? 128

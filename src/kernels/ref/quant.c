@@ -49,8 +49,8 @@ static float window_value(int byte, float step, float start, int column)
 static int zero_of(const struct weight *w, const struct tile *t, int r, int k)
 {
     const int group = k / w->group;
-    return t->zeros[weight_unit_at(&t->at, group) + weight_group_in_unit(&t->at, group) * TILE_N +
-                    (size_t)r];
+    return t->zeros[weight_section_at(&t->at, group) +
+                    weight_group_in_section(&t->at, group) * TILE_N + (size_t)r];
 }
 
 /* v of kernels.h: the number that a code stands for, before its scale. */
@@ -97,8 +97,8 @@ static float level_of(const struct weight *w, const uint8_t *sub, const uint8_t 
 static float scale_of(const struct weight *w, const struct tile *t, int r, int group)
 {
     return w->super != 0 ? level_of(w, t->scales, t->supers, r, group)
-                         : float_at(w, t->scales + weight_unit_at(&t->at, group),
-                                    weight_group_in_unit(&t->at, group) * TILE_N + (size_t)r);
+                         : float_at(w, t->scales + weight_section_at(&t->at, group),
+                                    weight_group_in_section(&t->at, group) * TILE_N + (size_t)r);
 }
 
 static float offset_of(const struct weight *w, const struct tile *t, int r, int group)

@@ -186,21 +186,21 @@ micro(const int n_rows, const enum weight_format f, const struct sums_args *s)
     const size_t code_bytes = (size_t)k * q.at.column_bytes;
     const size_t step_bytes = (size_t)step * q.at.column_bytes;
     const size_t ahead = (AHEAD_BYTES + step_bytes - 1) / step_bytes * step_bytes;
-    const int has_units = q.at.unit_bytes > 0; /* then a stream has no gaps */
+    const int has_sections = q.at.section_bytes > 0; /* then a stream has no gaps */
     /* else what a group fetches of what lies behind the codes of the next tile */
-    const size_t rest = has_units ? 0 : (q.tile_bytes - q.at.scales) / (size_t)q.n_groups;
+    const size_t rest = has_sections ? 0 : (q.tile_bytes - q.at.scales) / (size_t)q.n_groups;
     struct sums_half h = {.lda = s->lda};
     for (int from = 0, group = 0; from < k; from += step, group += !is_one) {
         const int left = k - from, n = left < step ? left : step, is_last = !is_one || left <= step;
         const size_t place = weight_column_at(&q.at, from), later = place + ahead;
-        const size_t lead = weight_group_in_unit(&q.at, group) == 0 ? q.at.codes : 0;
+        const size_t lead = weight_group_in_section(&q.at, group) == 0 ? q.at.codes : 0;
         h.is_first = !is_one || from == 0;
         h.n_units = n / 8;
         h.a = s->a + from;
         for (int t = 0; t < s->n_streams; t++) {
             const size_t tile = (size_t)(t * s->stride);
             const uint8_t *const start = q.tiles + tile * q.tile_bytes;
-            const int is_here = has_units || later < code_bytes;
+            const int is_here = has_sections || later < code_bytes;
             h.b = start + place;
             h.ahead = start + (is_here ? later : later - code_bytes + q.tile_bytes);
             for (size_t i = lead; i > 0; i -= 64) {

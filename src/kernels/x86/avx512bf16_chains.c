@@ -110,7 +110,7 @@ static inline __attribute__((always_inline)) void decode_as(uint16_t *out,
     }
     for (int k = 0; k < count; k += 8, p += unit_bytes, out += 8 * TILE_N) {
         __m512i w0, w1, w2, w3;
-        if (k % QUANT_COLUMNS == 0) { /* may be another unit of the tile */
+        if (k % QUANT_COLUMNS == 0) { /* may be another section of the tile */
             p = lanes_codes(q, tile, from + k);
         }
         if (f == WEIGHT_I4 && q->w->has_zero && k % 32 == 0) {
@@ -185,7 +185,7 @@ direct_as(const int n_rows, const enum weight_format f, const struct direct_args
     const int asks_zero = f == WEIGHT_I4 && q->w->has_zero;
     for (int group = 0, k = 0; k < q->w->k; group++) {
         const int end = q->w->k - k < q->group ? q->w->k : k + q->group;
-        const size_t lead = weight_group_in_unit(&q->at, group) == 0 ? q->at.codes : 0;
+        const size_t lead = weight_group_in_section(&q->at, group) == 0 ? q->at.codes : 0;
         for (size_t at = ahead; at < ahead + lead; at += 64) {
             lanes_fetch_four(b0, b1, b2, b3, at);
         }
@@ -375,14 +375,14 @@ tall_as(const int n_rows, const enum weight_format f, const struct tall_args *s)
     const struct lanes_quant *q = s->q;
     const size_t lda = s->row_bytes, lda3 = 3 * lda, n_bytes = (size_t)q->w->k * TILE_N;
     const uint8_t *b0 = s->tile[0], *b1 = s->tile[1];
-    const uint8_t *u0 = b0, *u1 = b1; /* units, or tiles of one group */
+    const uint8_t *u0 = b0, *u1 = b1; /* sections, or tiles of one group */
     uintptr_t above = (uintptr_t)s->row - lda, middle = above + 4 * lda;
     const struct code_tables tables = f8_tables_of(f == WEIGHT_F8_E4M3);
     size_t at = 0; /* bytes of codes */
     for (int group = 0; at < n_bytes; group++) {
         const size_t left = n_bytes - at, group_bytes = (size_t)q->group * TILE_N;
         const size_t end = at + (left < group_bytes ? left : group_bytes);
-        const size_t place = weight_group_in_unit(&q->at, group) * TILE_N;
+        const size_t place = weight_group_in_section(&q->at, group) * TILE_N;
         if (place == 0) {
             u0 = b0;
             u1 = b1;

@@ -160,6 +160,7 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     _mm512_storeu_ps(to->c + r * to->ldc + to->tile[1] * TILE_N, y1);                              \
     _mm512_storeu_ps(to->c + r * to->ldc + to->tile[2] * TILE_N, y2);                              \
     _mm512_storeu_ps(to->c + r * to->ldc + to->tile[3] * TILE_N, y3);
+/* Scales stay in memory: beside the sums of three rows and their chains, no registers are left. */
 #define SCALED(x, i, y)                                                                            \
     y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x),                                                     \
                         _mm512_mul_ps(_mm512_load_ps(b->scales[g][i]), sa_), y);

@@ -56,20 +56,33 @@ static inline __attribute__((always_inline)) __m512i twin(__m512i v)
         DO(2, c20, c21, c22, c23, f20, f21, f22, f23, a2)                                          \
     }
 
+/* Four tiles' lines w0 .. w3 by the four columns at `a`. */
+#define DOTS(x0, x1, x2, x3, a)                                                                    \
+    {                                                                                              \
+        const __m512i v_ = quad(a);                                                                \
+        x0 = dot(x0, w0, v_);                                                                      \
+        x1 = dot(x1, w1, v_);                                                                      \
+        x2 = dot(x2, w2, v_);                                                                      \
+        x3 = dot(x3, w3, v_);                                                                      \
+    }
+
 /* DOs of ROWS_3X4. They use the lines w0 .. w3, the byte `at` of the rows; `bias` (less than zero) and
- * the rows' `sums` of codes; and `to`, with c, ldc and col. */
+ * the rows' `sums` of codes; the tiles' scales s0 .. s3 and the rows' `scales`; and `to`, with c, ldc
+ * and col. */
 #define GROUP_START(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                       \
     x0 = _mm512_mullo_epi32(bias, quad(sums + row_ * lda));                                        \
     x1 = twin(x0);                                                                                 \
     x2 = twin(x0);                                                                                 \
     x3 = twin(x0);
-#define GROUP_STEP(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                        \
+#define GROUP_STEP(row_, x0, x1, x2, x3, y0, y1, y2, y3, a) DOTS(x0, x1, x2, x3, a + at)
+#define GROUP_SCALED(x, s, y)                               y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), _mm512_mul_ps(s, sa_), y);
+#define GROUP_SCALE(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                       \
     {                                                                                              \
-        const __m512i v_ = quad(a + at);                                                           \
-        x0 = dot(x0, w0, v_);                                                                      \
-        x1 = dot(x1, w1, v_);                                                                      \
-        x2 = dot(x2, w2, v_);                                                                      \
-        x3 = dot(x3, w3, v_);                                                                      \
+        const __m512 sa_ = _mm512_set1_ps(float_at(scales + row_ * lda));                          \
+        GROUP_SCALED(x0, s0, y0)                                                                   \
+        GROUP_SCALED(x1, s1, y1)                                                                   \
+        GROUP_SCALED(x2, s2, y2)                                                                   \
+        GROUP_SCALED(x3, s3, y3)                                                                   \
     }
 #define GROUP_LOAD(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                        \
     y0 = _mm512_loadu_ps(to->c + row_ * to->ldc + to->col[0]);                                     \

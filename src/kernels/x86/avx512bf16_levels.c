@@ -56,22 +56,15 @@ static inline __attribute__((always_inline)) void micro(const int n_rows,
         ROWS_3X4(GROUP_STEP)                                                                       \
         at += 4;                                                                                   \
     }
-#define SCALED(x, s_, y) y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), _mm512_mul_ps(s_, sa_), y);
-#define OFFSET(o_, y)    y = _mm512_fmadd_ps(sum_, _mm512_mul_ps(o_, sa_), y);
-#define SCALE(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                             \
+#define OFFSET(o_, y) y = _mm512_fmadd_ps(sum_, _mm512_mul_ps(o_, sa_), y);
+#define ADD_OFFSET(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                        \
     {                                                                                              \
         const v16 sa_ = v16_set1(float_at(scales + row_ * lda));                                   \
-        SCALED(x0, s0, y0)                                                                         \
-        SCALED(x1, s1, y1)                                                                         \
-        SCALED(x2, s2, y2)                                                                         \
-        SCALED(x3, s3, y3)                                                                         \
-        if (has_offset) {                                                                          \
-            const v16 sum_ = v16_set1((float)int_at(sums + row_ * lda));                           \
-            OFFSET(o0, y0)                                                                         \
-            OFFSET(o1, y1)                                                                         \
-            OFFSET(o2, y2)                                                                         \
-            OFFSET(o3, y3)                                                                         \
-        }                                                                                          \
+        const v16 sum_ = v16_set1((float)int_at(sums + row_ * lda));                               \
+        OFFSET(o0, y0)                                                                             \
+        OFFSET(o1, y1)                                                                             \
+        OFFSET(o2, y2)                                                                             \
+        OFFSET(o3, y3)                                                                             \
     }
     size_t at = 0; /* column of the rows */
     for (int group = 0, k = 0; k < k_end; group++, sums += 4, scales += 4) {
@@ -111,24 +104,23 @@ static inline __attribute__((always_inline)) void micro(const int n_rows,
         }
         const v16 s0 = level(sub + t0, above[0]), s1 = level(sub + t1, above[1]);
         const v16 s2 = level(sub + t2, above[2]), s3 = level(sub + t3, above[3]);
-        v16 o0, o1, o2, o3;
+        ROWS_3X4(GROUP_SCALE)
         if (has_offset) {
-            o0 = level(sub_offset + t0, above_offset[0]);
-            o1 = level(sub_offset + t1, above_offset[1]);
-            o2 = level(sub_offset + t2, above_offset[2]);
-            o3 = level(sub_offset + t3, above_offset[3]);
+            const v16 o0 = level(sub_offset + t0, above_offset[0]);
+            const v16 o1 = level(sub_offset + t1, above_offset[1]);
+            const v16 o2 = level(sub_offset + t2, above_offset[2]);
+            const v16 o3 = level(sub_offset + t3, above_offset[3]);
+            ROWS_3X4(ADD_OFFSET)
         }
         sub += TILE_N;
         sub_offset += TILE_N;
-        ROWS_3X4(SCALE)
     }
     /* gcc would keep twelve addresses through the loop */
     __asm__("" : "+r"(to));
     ROWS_3X4(GROUP_STORE)
 #undef LINES
-#undef SCALED
 #undef OFFSET
-#undef SCALE
+#undef ADD_OFFSET
 }
 
 #define MICRO(name, f, has_offset)                                                                 \

@@ -8,7 +8,7 @@
  * again: lines of 64 bytes feed twice the arithmetic that they do in bf16, so the L2 cache keeps up
  * with it, and what goes on meanwhile is fetching the next panel into that cache. A group ends
  * inside a block, and its sums are scaled into c at once; with one scale per row, sums wait in c as
- * bits of int32. Scales and zero points of groups come in front of each unit of codes (kernels.h),
+ * bits of int32. Scales and zero points of groups come in front of each section of codes (kernels.h),
  * in the same stream. */
 #include "kernels/x86/avx512_v16.h"
 
@@ -27,11 +27,11 @@ struct sums_args {
     size_t ldc, col[PANEL_TILES];
     const uint8_t *a; /* at the first column of this call */
     size_t lda;
-    const uint8_t *b[PANEL_TILES]; /* with groups: where a unit begins (kernels.h), else codes */
+    const uint8_t *b[PANEL_TILES]; /* with groups: where a section begins (kernels.h), else codes */
     const uint8_t *ahead[PANEL_TILES]; /* lines to prefetch, ahead_step bytes per line */
     size_t ahead_step;
     int n_lines, group_lines; /* of this call; group_lines divides all but the last group */
-    int group;                /* of the first column; the first of a unit */
+    int group;                /* of the first column; the first of a section */
     int is_first, is_last;    /* of that group: its sums begin here, and end here */
     const uint8_t *row;       /* start of the first row */
     const struct lanes_quant *q;
@@ -68,9 +68,9 @@ static inline __m512i start(__m512i zero, int32_t sum)
     return _mm512_mullo_epi32(zero, _mm512_set1_epi32(-sum));
 }
 
-/* With b at the next units and `line` lines behind them: u is where those begin, and b is left such
+/* With b at the next sections and `line` lines behind them: u is where those begin, and b is left such
  * that `line` further is the first of their codes. */
-#define NEXT_UNITS(line)                                                                           \
+#define NEXT_SECTIONS(line)                                                                        \
     u0 = b0 + 64 * (line);                                                                         \
     u1 = b1 + 64 * (line);                                                                         \
     u2 = b2 + 64 * (line);                                                                         \
@@ -100,7 +100,7 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     const int is_last = is_grouped || s->is_last;
     const enum dtype type = q.w->scale_type;
     const uint8_t *const sums = s->row + q.sums_at, *const scales = s->row + q.sa_at;
-    const uint8_t *u0 = q.tiles + s->tile[0] * q.tile_bytes; /* units, or tiles of one group */
+    const uint8_t *u0 = q.tiles + s->tile[0] * q.tile_bytes; /* sections, or tiles of one group */
     const uint8_t *u1 = q.tiles + s->tile[1] * q.tile_bytes;
     const uint8_t *u2 = q.tiles + s->tile[2] * q.tile_bytes;
     const uint8_t *u3 = q.tiles + s->tile[3] * q.tile_bytes;
@@ -133,14 +133,7 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
     _mm512_storeu_si512(c + row_ * ldc + k1, x1);                                                  \
     _mm512_storeu_si512(c + row_ * ldc + k2, x2);                                                  \
     _mm512_storeu_si512(c + row_ * ldc + k3, x3);
-#define STEP(row_, x0, x1, x2, x3, a)                                                              \
-    {                                                                                              \
-        const __m512i v_ = quad(a + at);                                                           \
-        x0 = dot(x0, w0, v_);                                                                      \
-        x1 = dot(x1, w1, v_);                                                                      \
-        x2 = dot(x2, w2, v_);                                                                      \
-        x3 = dot(x3, w3, v_);                                                                      \
-    }
+#define STEP(row_, x0, x1, x2, x3, a) DOTS(x0, x1, x2, x3, a + at)
 #define SCALED(x, s_, k_)                                                                          \
     _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), _mm512_mul_ps(s_, sa_),                                 \
                     _mm512_maskz_loadu_ps(is_later, to_ + k_))
@@ -159,9 +152,9 @@ static inline __attribute__((always_inline)) void micro(const int n_rows, const 
 
     for (int line = 0, group = s->group; line < n_lines; group++) {
         const int left = n_lines - line, n = left < group_lines ? left : group_lines;
-        const size_t place = is_grouped ? weight_group_in_unit(&q.at, group) * TILE_N : 0;
+        const size_t place = is_grouped ? weight_group_in_section(&q.at, group) * TILE_N : 0;
         if (is_grouped && place == 0) {
-            NEXT_UNITS((size_t)line)
+            NEXT_SECTIONS((size_t)line)
         }
         if (is_first) {
             __m512i z0 = bias, z1 = bias, z2 = bias, z3 = bias; /* unused without zeros */
@@ -260,7 +253,7 @@ micro_groups(const int n_rows, const enum ahead kind, const enum weight_format f
     const enum dtype type = q.w->scale_type;
     const uint8_t *sums = s->row + q.sums_at + 4 * (size_t)s->group;
     const uint8_t *scales = s->row + q.sa_at + 4 * (size_t)s->group;
-    const uint8_t *u0 = b0, *u1 = b1, *u2 = b2, *u3 = b3; /* units */
+    const uint8_t *u0 = b0, *u1 = b1, *u2 = b2, *u3 = b3; /* sections */
     const struct sums_args *to = s;
     __m512i c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
     v16 f00, f01, f02, f03, f10, f11, f12, f13, f20, f21, f22, f23;
@@ -276,26 +269,17 @@ micro_groups(const int n_rows, const enum ahead kind, const enum weight_format f
     } else {                                                                                       \
         GROUP_START(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                       \
     }
-#define SCALED(x, s_, y) y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), _mm512_mul_ps(s_, sa_), y);
-#define SCALE(row_, x0, x1, x2, x3, y0, y1, y2, y3, a)                                             \
-    {                                                                                              \
-        const v16 sa_ = v16_set1(float_at(scales + row_ * lda));                                   \
-        SCALED(x0, s0, y0)                                                                         \
-        SCALED(x1, s1, y1)                                                                         \
-        SCALED(x2, s2, y2)                                                                         \
-        SCALED(x3, s3, y3)                                                                         \
-    }
     if (s->group > 0) {
         ROWS_3X4(GROUP_LOAD)
     }
     size_t j = 0, at = 0;
     for (int group = s->group; j < n_lines; group++, sums += 4, scales += 4) {
-        const size_t place = weight_group_in_unit(&q.at, group) * TILE_N;
+        const size_t place = weight_group_in_section(&q.at, group) * TILE_N;
         if (place == 0) {
             for (size_t i = 0; kind == AHEAD_NEAR && i < q.at.codes; i += 64) {
                 lanes_fetch_four(b0, b1, b2, b3, 64 * (j + AHEAD_LINES) + i);
             }
-            NEXT_UNITS(j)
+            NEXT_SECTIONS(j)
         }
         __m512i w0 = bias, w1 = bias, w2 = bias, w3 = bias; /* zero points, if any, then lines */
         if (has_zero) {
@@ -329,17 +313,15 @@ micro_groups(const int n_rows, const enum ahead kind, const enum weight_format f
         const v16 s1 = lanes_floats(u1 + q.at.scales, place, type);
         const v16 s2 = lanes_floats(u2 + q.at.scales, place, type);
         const v16 s3 = lanes_floats(u3 + q.at.scales, place, type);
-        ROWS_3X4(SCALE)
+        ROWS_3X4(GROUP_SCALE)
     }
     /* gcc would keep twelve addresses through the loop, and weights on the stack for them */
     __asm__("" : "+r"(to));
     ROWS_3X4(GROUP_STORE)
 #undef START
-#undef SCALED
-#undef SCALE
 }
 #undef LINES
-#undef NEXT_UNITS
+#undef NEXT_SECTIONS
 
 static __attribute__((noinline)) void i4_groups_many(int n_rows, const struct sums_args *s)
 {
@@ -386,7 +368,7 @@ static int line_columns(const struct lanes_quant *q)
     return q->w->format == WEIGHT_I4 ? 8 : 4;
 }
 
-/* Where `line` of a tile is; with groups, where its unit begins, of which it is the first. */
+/* Where `line` of a tile is; with groups, where its section begins, of which it is the first. */
 static size_t line_at(const struct lanes_quant *q, int line)
 {
     const size_t at = weight_column_at(&q->at, line * line_columns(q));
@@ -410,9 +392,9 @@ static void place(struct sums_args *s, const uint8_t *const b[PANEL_TILES], int 
 
 static int block_lines(const struct lanes_quant *q, int m)
 {
-    const int unit = q->n_groups == 1 ? 1 : (1 << q->at.column_bits) / line_columns(q);
+    const int least = q->n_groups == 1 ? 1 : (1 << q->at.column_bits) / line_columns(q);
     const int block = m <= FEW_ROWS ? SHORT_LINES : BLOCK_LINES;
-    return block > unit ? block : unit; /* powers of two */
+    return block > least ? block : least; /* powers of two */
 }
 
 static void blocks(struct sums_args *s, int m, const uint8_t *const b[PANEL_TILES], int total,
