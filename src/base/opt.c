@@ -818,8 +818,25 @@ int opt_default_on(const struct opt *row)
     return row->type == OPT_BOOL && row->def && strcmp(row->def, "true") == 0;
 }
 
-static void help_row(const struct opt *row, struct buf *out)
+const char *opts_next_spelling(const struct opts *o, int i, const char *p, char word[OPT_SPELLING])
 {
+    while (p && *p) {
+        int negated;
+        size_t n = strcspn(p, " ");
+        snprintf(word, OPT_SPELLING, "%.*s", (int)n, p);
+        p += n;
+        p += strspn(p, " ");
+        if (find_flag(o, word, strlen(word), &negated).index == i) {
+            return p;
+        }
+    }
+    return NULL;
+}
+
+static void help_row(const struct opts *o, int i, struct buf *out)
+{
+    const struct opt *row = row_at(o, i).row;
+    char word[OPT_SPELLING];
     struct buf left;
     buf_init(&left);
     if (row->flags & OPT_ENV_ONLY) {
@@ -827,8 +844,10 @@ static void help_row(const struct opt *row, struct buf *out)
     } else {
         buf_printf(&left, "  --%s%s%s%s", opt_default_on(row) ? "[no-]" : "", row->name,
                    *opt_meta(row) ? " " : "", opt_meta(row));
-        if (row->others) {
-            buf_printf(&left, ", %s", row->others);
+        const char *before = ", ";
+        for (const char *p = row->others; (p = opts_next_spelling(o, i, p, word)) != NULL;) {
+            buf_printf(&left, "%s%s", before, word);
+            before = " ";
         }
     }
     buf_printf(out, "%-38s%s%s", left.data ? left.data : "",
@@ -896,7 +915,7 @@ int opts_help(const struct opts *o, const char *topic, struct buf *out)
                     buf_printf(out, "\n%s:\n", row->group);
                 }
                 heading = found = 1;
-                help_row(row, out);
+                help_row(o, j, out);
             }
         }
     }

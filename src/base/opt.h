@@ -113,6 +113,10 @@ int opts_help(const struct opts *o, const char *topic, struct buf *out);
  * last. Whether help lists it; and its name or, for OPT_ENV_ONLY, its variable. */
 const struct opt *opts_row(const struct opts *o, int i);
 int opts_is_listed(const struct opts *o, const struct opt *row);
+/* The next of the spellings `p` (of the i-th row's `others`) that is this row's when parsed, into
+ * word: one that an earlier row has means that row. Returns what follows it; NULL: no more. */
+#define OPT_SPELLING 64
+const char *opts_next_spelling(const struct opts *o, int i, const char *p, char word[OPT_SPELLING]);
 const char *opt_own_name(const struct opt *row);
 const char *opt_meta(const struct opt *row); /* what help calls the value; "" for OPT_BOOL */
 int opt_default_on(const struct opt *row);   /* a boolean that --no-x switches off */

@@ -66,7 +66,7 @@ int args_model(const struct opts *o, const char *command, struct args_engine *a,
 int args_find_model(const char *command, struct args_engine *a)
 {
     struct err e;
-    int rc = hub_find_model(a->model, a->pulled, &e);
+    int rc = hub_find_model(a->model, a->revision, a->pulled, &e);
     if (rc < 0) {
         return args_fail(command, &e);
     }

@@ -28,8 +28,10 @@ struct bench {
     struct cpu_pool *pool;
     int n_threads;
     const char *filter;
-    char *weights; /* POOL_BYTES of bf16 values */
-    size_t at;     /* where the next matrix starts */
+    struct buf *words; /* not NULL: nothing is run, what --only could name is collected here */
+    int n_wanted;      /* lines that --only leaves */
+    char *weights;     /* POOL_BYTES of bf16 values */
+    size_t at;         /* where the next matrix starts */
     uint16_t *a, *x, *out;
     float *c, *acc, *scratch;
     double gbps, gflops_bf16, gflops_f32, gops_i8; /* limits; gbps is the median of `probes` */
@@ -197,6 +199,31 @@ static double measure(struct bench *b, cpu_task *task, void *arg)
     return median(s, N_REPEATS);
 }
 
+/* ---- what --only leaves ---- */
+
+static void collect(struct buf *words, const char *word)
+{
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, " '%s'", word);
+    if (!words->data || !strstr(words->data, quoted)) {
+        buf_puts(words, quoted);
+    }
+}
+
+/* format: NULL for a line that has none. */
+static int wanted(struct bench *b, const char *name, const char *format)
+{
+    int yes = !b->filter || strstr(name, b->filter) || (format && !strcmp(format, b->filter));
+    b->n_wanted += yes;
+    if (b->words) {
+        collect(b->words, name);
+        if (format) {
+            collect(b->words, format);
+        }
+    }
+    return yes && !b->words;
+}
+
 /* ---- matrix products ---- */
 
 enum op { GEMM, GEMM_ADD, GEMM_SWIGLU };
@@ -301,7 +328,7 @@ static void bench_product(struct bench *b, const struct product *p, int m)
     struct product_run r = {b, p, weight_like(p), m, 1, 0};
     const char *format = p->kind != NULL ? p->kind->name : p->t == ACT_BF16 ? "bf16" : "f32";
     double s[N_REPEATS], flops = 2.0 * m * p->n * p->k;
-    if (b->filter && !strstr(p->name, b->filter) && strcmp(format, b->filter) != 0) {
+    if (!wanted(b, p->name, format)) {
         return;
     }
     r.n_bytes = weight_bytes(&r.w);
@@ -360,6 +387,7 @@ static void step_task(void *arg, int worker, int n_workers)
 static void bench_step(struct bench *b, const struct kind *kind)
 {
     struct step_run r = {b, kind};
+    const char *format = kind ? kind->name : "bf16";
     double n_bytes = 0;
     for (int i = 0; i < 18 * 4 + 1; i++) {
         struct product p = i < 72 ? layer[i % 4] : head;
@@ -367,12 +395,12 @@ static void bench_step(struct bench *b, const struct kind *kind)
         struct weight w = weight_like(&p);
         n_bytes += (double)weight_bytes(&w);
     }
-    if (b->filter && !strstr("step", b->filter) && (!kind || strcmp(kind->name, b->filter) != 0)) {
+    if (!wanted(b, "step", format)) {
         return;
     }
     double t = measure(b, step_task, &r), gbps = n_bytes / t * 1e-9;
-    printf("%-12s %-7s M    1 %-15s %9.1f us %7.1f of %5.1f GB/s %5.1f%%\n", "step",
-           kind ? kind->name : "bf16", "all 0.3B", t * 1e6, gbps, b->gbps, 100 * gbps / b->gbps);
+    printf("%-12s %-7s M    1 %-15s %9.1f us %7.1f of %5.1f GB/s %5.1f%%\n", "step", format,
+           "all 0.3B", t * 1e6, gbps, b->gbps, 100 * gbps / b->gbps);
 }
 
 /* ---- the rest ---- */
@@ -422,7 +450,7 @@ static void bench_attention(struct bench *b, enum act_type t, enum kv_format kv,
 {
     static const char *const names[] = {"", "e4m3", "e5m2", "i8"};
     struct attn_run r = {b, t, kv, n_q, 2000 / (1 + n_q / 8)};
-    if (b->filter && !strstr("attention", b->filter)) {
+    if (!wanted(b, "attention", NULL)) {
         return;
     }
     double best = measure(b, attn_task, &r);
@@ -485,7 +513,7 @@ static void pack_in_out_task(void *arg, int worker, int n_workers)
 
 static void bench_simple(struct bench *b, const char *name, cpu_task *task, double bytes)
 {
-    if (b->filter && !strstr(name, b->filter)) {
+    if (!wanted(b, name, NULL)) {
         return;
     }
     double t = measure(b, task, b);
@@ -632,6 +660,23 @@ static const struct opt rows[] = {
              "format (bf16, i8, …)."},
 };
 
+/* Returns -1 to go on, else the exit code. */
+static int check_only(const char *only, const char *name, const char *usage)
+{
+    struct buf words;
+    buf_init(&words);
+    struct bench b = {.filter = only, .words = &words};
+    run_all(&b);
+    if (b.n_wanted == 0) {
+        fprintf(stderr,
+                "usage: %s\n%s: error: --only: no line has '%s' in its name or as its format; "
+                "there are%s\n",
+                usage, name, only, words.data ? words.data : "");
+    }
+    buf_fini(&words);
+    return b.n_wanted ? -1 : EXIT_USAGE;
+}
+
 static int command(const char *name, const char *usage, int n_rows, int argc, char **argv)
 {
     struct args_kernels a = {0};
@@ -639,6 +684,7 @@ static int command(const char *name, const char *usage, int n_rows, int argc, ch
     struct err e = {0, ""};
     int rc = args_parse(&o, name, argc, argv);
     rc = rc < 0 ? args_words(&o, name, 0) : rc;
+    rc = rc < 0 && a.only ? check_only(a.only, name, usage) : rc;
     if (rc < 0) {
         rc = run(&a, n_rows == 1, &e);
         rc = rc < 0 ? args_fail(name, &e) : 0;

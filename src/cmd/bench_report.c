@@ -13,6 +13,7 @@
 struct measured {
     struct bench_values ttft, tpot, itl, e2el; /* seconds */
     int completed, failed, good;
+    int cancelled, not_sent; /* of a run that was interrupted */
     int64_t input_tokens, output_tokens;
     double peak_tokens, peak_concurrency;
 };
@@ -97,7 +98,9 @@ static void measure(const struct bench_run *r, struct measured *m)
     for (size_t i = 0; i < r->data.n; i++) {
         const struct bench_result *x = &r->results[i];
         if (x->state != BENCH_OK) {
-            m->failed++;
+            m->failed += x->state == BENCH_FAILED;
+            m->cancelled += x->state == BENCH_UNDER_WAY;
+            m->not_sent += x->state == BENCH_WAITING;
             continue;
         }
         double ttft = (double)(x->first_ns - x->start_ns) * 1e-9;
@@ -193,6 +196,10 @@ static void print_table(const struct bench_run *r, struct measured *m)
     print_head('=', " Serving Benchmark Result ");
     print_count("Successful requests:", m->completed);
     print_count("Failed requests:", m->failed);
+    if (r->interrupted) {
+        print_count("Cancelled requests:", m->cancelled);
+        print_count("Requests not sent:", m->not_sent);
+    }
     if (a->max_concurrency) {
         print_count("Maximum request concurrency:", a->max_concurrency);
     }
@@ -301,6 +308,10 @@ static void write_result(const struct bench_run *r, struct measured *m, const ch
     json_w_kdouble(&w, "duration", s);
     json_w_kint(&w, "completed", m->completed);
     json_w_kint(&w, "failed", m->failed);
+    if (r->interrupted) {
+        json_w_kint(&w, "cancelled", m->cancelled);
+        json_w_kint(&w, "not_sent", m->not_sent);
+    }
     json_w_kint(&w, "total_input_tokens", m->input_tokens);
     json_w_kint(&w, "total_output_tokens", m->output_tokens);
     json_w_kdouble(&w, "request_throughput", m->completed / s);

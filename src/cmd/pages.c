@@ -118,8 +118,10 @@ static void page_row_text(const struct opt *row)
     putchar('\n');
 }
 
-static void page_row(const struct opt *row)
+static void page_row(const struct opts *o, int i)
 {
+    const struct opt *row = opts_row(o, i);
+    char word[OPT_SPELLING];
     fputs(".TP\n", stdout);
     put_bold("--", row->name);
     if (opt_default_on(row)) {
@@ -130,14 +132,9 @@ static void page_row(const struct opt *row)
         put_roff(opt_meta(row));
         fputs("\\fR", stdout);
     }
-    for (const char *p = row->others; p && *p;) {
-        char word[64];
-        size_t n = strcspn(p, " ");
-        snprintf(word, sizeof word, "%.*s", (int)n, p);
+    for (const char *p = row->others; (p = opts_next_spelling(o, i, p, word)) != NULL;) {
         fputs(", ", stdout);
         put_bold("", word);
-        p += n;
-        p += strspn(p, " ");
     }
     putchar('\n');
     page_row_text(row);
@@ -171,7 +168,7 @@ static void page_groups(const struct opts *o, int variables)
                 fputs("\"\n", stdout);
                 is_open = 1;
             }
-            page_row(row);
+            page_row(o, j);
         }
     }
 }
@@ -270,30 +267,6 @@ static void put_short(const struct opt *row, const char *escaped, const char *qu
     put_quoted(s, n, escaped, quote);
 }
 
-/* The next of the spellings p that no row before the at-th has, into word. Returns what follows it;
- * NULL when there is none. */
-static const char *next_spelling(const struct opts *o, int at, const char *p, char word[64])
-{
-    for (; p && *p; p += strspn(p, " ")) {
-        int taken = 0;
-        size_t n = strcspn(p, " ");
-        snprintf(word, 64, "%.*s", (int)n, p);
-        for (int i = 0; i < at && !taken; i++) {
-            const char *others = opts_row(o, i)->others, *found = others;
-            while (found && (found = strstr(found, word)) != NULL && !taken) {
-                int starts = found == others || found[-1] == ' ';
-                found += n;
-                taken = starts && (*found == ' ' || *found == '\0');
-            }
-        }
-        p += n;
-        if (!taken) {
-            return p + strspn(p, " ");
-        }
-    }
-    return NULL;
-}
-
 static void put_words(const char *choices)
 {
     for (const char *p = choices; *p; p++) {
@@ -304,13 +277,13 @@ static void put_words(const char *choices)
 static void bash_command(const struct opts *o, const char *name)
 {
     const struct opt *row;
-    char word[64];
+    char word[OPT_SPELLING];
     printf("    '%s')\n        flags='--help", name);
     for (int i = 0; (row = opts_row(o, i)) != NULL; i++) {
         if (!(row->flags & UNUSABLE) && opts_is_listed(o, row)) {
             printf(" --%s%s%s", row->name, opt_default_on(row) ? " --no-" : "",
                    opt_default_on(row) ? row->name : "");
-            for (const char *p = row->others; (p = next_spelling(o, i, p, word)) != NULL;) {
+            for (const char *p = row->others; (p = opts_next_spelling(o, i, p, word)) != NULL;) {
                 printf(" %s", word);
             }
         }
@@ -321,7 +294,7 @@ static void bash_command(const struct opts *o, const char *name)
             continue;
         }
         printf("        --%s", row->name);
-        for (const char *p = row->others; (p = next_spelling(o, i, p, word)) != NULL;) {
+        for (const char *p = row->others; (p = opts_next_spelling(o, i, p, word)) != NULL;) {
             printf("|%s", word);
         }
         if (row->choices) {
@@ -364,7 +337,7 @@ static void zsh_command(const struct opts *o, const char *name)
 static void fish_command(const struct opts *o, const char *name)
 {
     const struct opt *row;
-    char word[64];
+    char word[OPT_SPELLING];
     for (int i = 0; (row = opts_row(o, i)) != NULL; i++) {
         if ((row->flags & UNUSABLE) || !opts_is_listed(o, row)) {
             continue;
@@ -372,7 +345,8 @@ static void fish_command(const struct opts *o, const char *name)
         for (int no = 0; no <= opt_default_on(row); no++) {
             printf("complete -c tern -n '__tern_is \"%s\"' -l %s%s", name, no ? "no-" : "",
                    row->name);
-            for (const char *p = row->others; !no && (p = next_spelling(o, i, p, word)) != NULL;) {
+            for (const char *p = row->others;
+                 !no && (p = opts_next_spelling(o, i, p, word)) != NULL;) {
                 int dashes = word[1] == '-' ? 2 : 1;
                 printf(" -%c %s", dashes == 2 ? 'l' : word[2] ? 'o' : 's', word + dashes);
             }

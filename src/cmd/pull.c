@@ -63,6 +63,7 @@ struct pull {
     struct hub_model m;
     uint64_t n_before, n_total, told_ns, start_ns, n_start;
     int terminal;
+    int other_revision; /* ModelScope: the files that are there are not this revision's */
 };
 
 /* Makes the folders above a file. */
@@ -114,12 +115,13 @@ static void final_path(const struct hub_model *m, const struct hub_file *f, char
     }
 }
 
-static int is_whole(const struct hub_model *m, const struct hub_file *f)
+static int is_whole(const struct pull *p, const struct hub_file *f)
 {
     char path[HUB_PATH + 1200];
     struct stat st;
-    final_path(m, f, path, sizeof path);
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == f->n_bytes;
+    final_path(&p->m, f, path, sizeof path);
+    return !p->other_revision && stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+           (uint64_t)st.st_size == f->n_bytes;
 }
 
 /* Hugging Face: snapshots/COMMIT/a/b -> ../../../blobs/ETAG. */
@@ -147,7 +149,7 @@ static int pull_file(struct pull *p, struct client *c, const struct hub_file *f,
     int rc = 0;
     blob_path(&p->m, f, path, sizeof path);
     final_path(&p->m, f, final, sizeof final);
-    if (!is_whole(&p->m, f)) {
+    if (!is_whole(p, f)) {
         buf_init(&url);
         hub_file_url(&p->m, f, &url);
         struct fetch_file ff = {.url = url.data,
@@ -179,7 +181,7 @@ static int check_space(struct pull *p, struct err *e)
         struct stat st;
         const struct hub_file *f = &p->m.files[i];
         p->n_total += f->n_bytes;
-        if (is_whole(&p->m, f)) {
+        if (is_whole(p, f)) {
             continue;
         }
         blob_path(&p->m, f, whole, sizeof whole);
@@ -209,18 +211,38 @@ static int write_small(const char *path, const char *text, struct err *e)
     return rc;
 }
 
+/* ModelScope's directory holds one revision, and files of two may have the same size. The note says
+ * whose they are; while one replaces the other it says nobody's, so a run that goes on after an
+ * interrupt fetches all of them again. */
+static int note_revision(struct pull *p, int done, struct err *e)
+{
+    char path[HUB_PATH + 300], noted[128];
+    if (p->m.kind != HUB_MODELSCOPE) {
+        return 0;
+    }
+    snprintf(path, sizeof path, "%s/.tern-revision", p->m.work);
+    if (!done) {
+        p->other_revision =
+            hub_noted_revision(&p->m, noted)
+                ? strcmp(noted, p->m.revision) != 0
+                : strcmp(p->m.revision, "master") != 0 && access(p->m.root, F_OK) == 0;
+    }
+    return write_small(path, p->other_revision && !done ? "" : p->m.revision, e);
+}
+
 static int pull_locked(struct pull *p, struct client *c, struct err *e)
 {
-    char mark[HUB_PATH + 300];
+    char mark[HUB_PATH + 300], ref[HUB_PATH + 300];
     int ms = p->m.kind == HUB_MODELSCOPE;
     int rc = hub_list(&p->m, c, e);
+    snprintf(mark, sizeof mark, "%s/.tern-pulling%s%s", p->m.work, ms ? "" : "-", p->m.commit);
+    snprintf(ref, sizeof ref, "%s/refs/%s", p->m.root, p->m.revision);
+    rc = rc < 0 ? rc : write_small(mark, "", e);
+    rc = rc < 0 ? rc : note_revision(p, 0, e);
     rc = rc < 0 ? rc : check_space(p, e);
-    snprintf(mark, sizeof mark, ms ? "%s/.tern-pulling" : "%s/refs/%s", ms ? p->m.work : p->m.root,
-             p->m.revision);
-    rc = rc < 0 || !ms ? rc : write_small(mark, "", e);
     p->start_ns = clock_now_ns();
     for (int i = 0; rc >= 0 && i < p->m.n_files; i++) {
-        p->n_start += is_whole(&p->m, &p->m.files[i]) ? p->m.files[i].n_bytes : 0;
+        p->n_start += is_whole(p, &p->m.files[i]) ? p->m.files[i].n_bytes : 0;
     }
     for (int i = 0; rc >= 0 && i < p->m.n_files; i++) {
         rc = pull_file(p, c, &p->m.files[i], e);
@@ -229,10 +251,12 @@ static int pull_locked(struct pull *p, struct client *c, struct err *e)
         fputc('\n', stderr);
     }
     /* the last step: from here on the model is found */
-    if (rc >= 0 && ms) {
+    rc = rc < 0 ? rc : note_revision(p, 1, e);
+    if (rc >= 0 && !ms && strcmp(p->m.revision, p->m.commit) != 0) {
+        rc = write_small(ref, p->m.commit, e);
+    }
+    if (rc >= 0) {
         unlink(mark);
-    } else if (rc >= 0 && strcmp(p->m.revision, p->m.commit) != 0) {
-        rc = write_small(mark, p->m.commit, e);
     }
     return rc;
 }

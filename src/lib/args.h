@@ -13,7 +13,8 @@
 struct args_engine {
     const char *config;
     /* model */
-    const char *model, *tokenizer, *dtype, *quantization, *quantization_inputs, *quantization_head;
+    const char *model, *revision, *tokenizer, *dtype, *quantization, *quantization_inputs,
+        *quantization_head;
     int int4_w4a8;
     const char *generation_config, *override_generation_config, *chat_template;
     const char *structured_outputs_config;

@@ -81,7 +81,7 @@ static int read_options(struct tern_engine *en, const char *model, const struct 
         return model ? err_set(e, ERR_NOMEM, "out of memory")
                      : err_set(e, ERR_INVALID, "no model given (a directory or a GGUF file)");
     }
-    rc = hub_find_model(a->model, a->pulled, e);
+    rc = hub_find_model(a->model, a->revision, a->pulled, e);
     a->model = rc > 0 ? a->pulled : a->model;
     return rc;
 }

@@ -146,6 +146,27 @@ void hub_model_fini(struct hub_model *m)
     m->n_files = 0;
 }
 
+/* The first line of a small file. */
+static int read_line(const char *path, char out[128])
+{
+    FILE *f = fopen(path, "r");
+    out[0] = '\0';
+    if (!f) {
+        return 0;
+    }
+    out[fread(out, 1, 127, f)] = '\0';
+    out[strcspn(out, "\r\n")] = '\0';
+    fclose(f);
+    return 1;
+}
+
+int hub_noted_revision(const struct hub_model *m, char out[128])
+{
+    char path[HUB_PATH + 256];
+    snprintf(path, sizeof path, "%s/.tern-revision", m->work);
+    return read_line(path, out);
+}
+
 int hub_find(const struct hub_model *m, char out[HUB_PATH])
 {
     char path[HUB_PATH + 256], commit[128] = "";
@@ -153,21 +174,20 @@ int hub_find(const struct hub_model *m, char out[HUB_PATH])
     if (m->kind == HUB_MODELSCOPE) {
         snprintf(path, sizeof path, "%s/.tern-pulling", m->work);
         snprintf(out, HUB_PATH, "%s", m->root);
-        if (access(path, F_OK) == 0) {
+        if (access(path, F_OK) == 0 ||
+            strcmp(hub_noted_revision(m, commit) ? commit : "master", m->revision) != 0) {
             return 0;
         }
         snprintf(path, sizeof path, "%s/config.json", m->root);
         return stat(path, &st) == 0;
     }
     snprintf(path, sizeof path, "%s/refs/%s", m->root, m->revision);
-    FILE *f = fopen(path, "r");
-    if (f) {
-        size_t n = fread(commit, 1, sizeof commit - 1, f);
-        commit[n] = '\0';
-        commit[strcspn(commit, "\r\n")] = '\0';
-        fclose(f);
-    } else {
+    if (!read_line(path, commit)) {
         snprintf(commit, sizeof commit, "%s", m->revision);
+        snprintf(path, sizeof path, "%s/.tern-pulling-%s", m->work, commit);
+        if (access(path, F_OK) == 0) {
+            return 0;
+        }
     }
     if (!*commit || strchr(commit, '/') || commit[0] == '.') {
         return 0;
@@ -176,10 +196,9 @@ int hub_find(const struct hub_model *m, char out[HUB_PATH])
            stat(out, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-int hub_find_model(const char *name, char out[HUB_PATH], struct err *e)
+int hub_find_model(const char *name, const char *revision, char out[HUB_PATH], struct err *e)
 {
     struct hub_model m;
-    struct err ignored;
     enum hub_kind first = hub_default();
     if (access(name, F_OK) == 0 || !hub_is_repo(name)) {
         return 0;
@@ -188,9 +207,18 @@ int hub_find_model(const char *name, char out[HUB_PATH], struct err *e)
         enum hub_kind kind = i == 0                    ? first
                              : first == HUB_MODELSCOPE ? HUB_HUGGING_FACE
                                                        : HUB_MODELSCOPE;
-        if (hub_model_init(&m, kind, name, NULL, &ignored) == 0 && hub_find(&m, out)) {
+        if (hub_model_init(&m, kind, name, revision, e) < 0) {
+            return e->code;
+        }
+        if (hub_find(&m, out)) {
             return 1;
         }
+    }
+    if (revision) {
+        return err_set(
+            e, ERR_NOT_FOUND,
+            "%s: its revision '%s' was not pulled; `tern pull %s --revision %s` fetches it", name,
+            revision, name, revision);
     }
     return err_set(e, ERR_NOT_FOUND,
                    "%s: no such directory, and no model of that name was pulled; "

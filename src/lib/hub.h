@@ -5,7 +5,10 @@
  *   Hugging Face  $HF_HUB_CACHE, $HF_HOME/hub or ~/.cache/huggingface/hub:
  *                 models--OWNER--NAME/{refs/REVISION, blobs/ETAG, snapshots/COMMIT/FILE -> blob}
  *   ModelScope    $MODELSCOPE_CACHE/models or ~/.cache/modelscope/hub/models:
- *                 OWNER/NAME/FILE, with ___ for each dot of NAME */
+ *                 OWNER/NAME/FILE, with ___ for each dot of NAME; one revision at a time
+ *
+ * Ours beside them, in `work`: .tern-lock; .tern-pulling (ModelScope) and .tern-pulling-COMMIT (Hugging
+ * Face) while files are missing; .tern-revision (ModelScope): which revision OWNER/NAME holds. */
 #ifndef TERN_LIB_HUB_H
 #define TERN_LIB_HUB_H
 
@@ -42,11 +45,13 @@ void hub_model_fini(struct hub_model *m);
 const char *hub_token(enum hub_kind kind); /* NULL: none */
 int hub_offline(void);
 enum hub_kind hub_default(void); /* VLLM_USE_MODELSCOPE */
-/* The directory of a model that was pulled whole: 1, or 0. */
+/* ModelScope: the revision that `root` holds, as `tern pull` noted it; 0 without a note. */
+int hub_noted_revision(const struct hub_model *m, char out[128]);
+/* The directory of a model that was pulled whole, of that revision: 1, or 0. */
 int hub_find(const struct hub_model *m, char out[HUB_PATH]);
 /* A model's name in two ways: 1 and the directory, when it is no path but OWNER/NAME and was pulled
  * from either hub; 0 when it is a path, or can't be such a name; ERR_NOT_FOUND when nothing is
- * there. */
-int hub_find_model(const char *name, char out[HUB_PATH], struct err *e);
+ * there, or not of that revision (NULL: the hub's default). */
+int hub_find_model(const char *name, const char *revision, char out[HUB_PATH], struct err *e);
 
 #endif

@@ -309,6 +309,9 @@ int setup_files(struct setup *s, struct err *e)
     if (check_path(a->model, e) < 0) {
         return e->code;
     }
+    if (a->revision && !a->pulled[0]) {
+        log_warning(&s->log, "--revision has no effect: %s is a path", a->model);
+    }
     if (a->structured_outputs_config && check_structured(a->structured_outputs_config, e) < 0) {
         return e->code;
     }

@@ -19,7 +19,7 @@ int tern_tokenizer_open(struct tern_tokenizer **out, const char *model, struct t
     if (!t) {
         return lib_no_memory(error);
     }
-    int rc = hub_find_model(model, pulled, &e);
+    int rc = hub_find_model(model, NULL, pulled, &e);
     model = rc > 0 ? pulled : model;
     rc = rc < 0 ? rc : tokenizer_open(&t->tokenizer, model, &e);
     rc = rc < 0 ? rc : chat_template_open(&t->chat, model, NULL, t->tokenizer, &e);

@@ -17,6 +17,7 @@ import ternlib
 from ternlib import MODEL, SLOW, TERN, run
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+OLD = "89abcdef0123456789abcdef0123456789abcdef"
 BIG = random.Random(1).randbytes(20 * 1024 * 1024 + 77)
 
 
@@ -40,12 +41,17 @@ class Hub(http.server.BaseHTTPRequestHandler):
         s.asked.append((self.path, self.headers.get("Range"), self.headers.get("Authorization")))
         if s.token and self.headers.get("Authorization") != "Bearer " + s.token and not url.path.startswith("/cdn/"):
             return self.reply(401, b'{"error": "who are you?"}')
-        if url.path == "/api/models/o/n.1/revision/main":
-            return self.reply(200, json.dumps({"sha": COMMIT, "siblings": [self.hf(p, d) for p, d in s.files.items()]}).encode())
+        revision = query.get("Revision", [url.path.rsplit("/", 1)[-1]])[0]
+        files = s.revisions.get(revision, s.files)
+        if url.path.startswith("/api/models/o/n.1/revision/") and revision in ("main", COMMIT, *s.revisions):
+            sha = OLD if revision in s.revisions else COMMIT
+            return self.reply(200, json.dumps({"sha": sha, "siblings": [self.hf(p, d) for p, d in files.items()]}).encode())
         if url.path == "/api/v1/models/o/n.1/repo/files":
-            files = [{"Path": p, "Type": "blob", "Size": len(d), "Sha256": s.sums.get(p) or hashlib.sha256(d).hexdigest()}
-                     for p, d in s.files.items()] + [{"Path": "sub", "Type": "tree", "Size": 0}]
-            return self.reply(200, json.dumps({"Code": 200, "Data": {"Files": files}}).encode())
+            listed = [{"Path": p, "Type": "blob", "Size": len(d), "Sha256": s.sums.get(p) or hashlib.sha256(d).hexdigest()}
+                     for p, d in files.items()] + [{"Path": "sub", "Type": "tree", "Size": 0}]
+            return self.reply(200, json.dumps({"Code": 200, "Data": {"Files": listed}}).encode())
+        if url.path.startswith(f"/o/n.1/resolve/{OLD}/"):
+            return self.send(s.revisions["v1"][urllib.parse.unquote(url.path.split(OLD + "/", 1)[1])])
         if url.path.startswith(f"/o/n.1/resolve/{COMMIT}/"):
             path = urllib.parse.unquote(url.path.split(COMMIT + "/", 1)[1])
             if path == "model.safetensors":  # as the real one does for large files
@@ -54,7 +60,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
         if url.path.startswith("/cdn/"):
             return self.send(s.files[url.path[5:]])
         if url.path == "/api/v1/models/o/n.1/repo":
-            return self.send(s.files[query["FilePath"][0]])
+            return self.send(files[query["FilePath"][0]])
         return self.reply(404, b'{"error": "no such model"}')
 
     def hf(self, path, data):
@@ -88,6 +94,7 @@ def hub(tmp_path):
     s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     s.daemon_threads = True
     s.asked, s.sums, s.cuts, s.busy, s.token = [], {}, 0, 0, None
+    s.revisions = {}  # name: files, beside the newest ones
     s.files = {"config.json": b"{}", "model.safetensors": BIG, "sub/a b.txt": b"text", "empty": b""}
     s.env = {"HF_ENDPOINT": f"http://127.0.0.1:{s.server_port}", "MODELSCOPE_ENDPOINT": f"http://127.0.0.1:{s.server_port}",
              "HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), "MODELSCOPE_CACHE": str(tmp_path / "ms"),
@@ -223,7 +230,7 @@ def test_https_is_checked_against_the_given_certificates(hub, tmp_path):
 
 
 def test_a_pulled_model_is_served_under_its_name(hub):
-    hub.files = {p.name: p.read_bytes() for p in pathlib.Path(MODEL).iterdir() if p.is_file()}
+    hub.files = poet()
     r = run("generate", "o/n.1", "-p", "x", env=hub.env)
     assert r.returncode == 1 and b"`tern pull o/n.1` fetches it" in r.stderr
     at = check(hub, pull(hub, "--hub", "modelscope"))
@@ -231,6 +238,54 @@ def test_a_pulled_model_is_served_under_its_name(hub):
     assert run("generate", "o/n.1", *words, env=hub.env).stdout == run("generate", at, *words).stdout
     with ternlib.Server("o/n.1", env=hub.env) as s:
         assert json.loads(s.get("/v1/models").body)["data"][0]["id"] == "o/n.1"
+
+
+def poet():
+    return {p.name: p.read_bytes() for p in pathlib.Path(MODEL).iterdir() if p.is_file()}
+
+
+def asks_for(revision, hub, command="info"):
+    """The revision's max_position_embeddings, or what the refusal says."""
+    words = [] if revision is None else ["--revision", revision]
+    r = run(command, "o/n.1", "--json", *words, env=hub.env)
+    return r.stderr.decode() if r.returncode else json.loads(r.stdout)["model"]["max_position_embeddings"]
+
+
+@pytest.mark.parametrize("kind", ["huggingface", "modelscope"])
+def test_a_revision_is_served_as_it_was_pulled_or_refused_by_name(hub, kind):
+    new = poet()
+    length = json.loads(new["config.json"])["max_position_embeddings"]
+    old = {**new, "config.json": new["config.json"].replace(b'"max_position_embeddings": %d' % length,
+                                                            b'"max_position_embeddings": %d' % (length - 1))}
+    assert old != new and len(old["config.json"]) == len(new["config.json"])
+    hub.files, hub.revisions = new, {"v1": old}
+    assert pull(hub, "--hub", kind).returncode == 0
+    assert asks_for(None, hub) == length
+    refusal = asks_for("v1", hub)
+    assert "its revision 'v1' was not pulled" in refusal and "`tern pull o/n.1 --revision v1`" in refusal
+    r = pull(hub, "--hub", kind, "--revision", "v1")
+    assert r.returncode == 0, r.stderr
+    assert asks_for("v1", hub) == length - 1
+    if kind == "huggingface":
+        assert asks_for(OLD, hub) == length - 1 and asks_for("main", hub) == asks_for(COMMIT, hub) == length
+        assert asks_for(None, hub) == length
+    else:  # one directory a model: v1 took the place of master
+        assert "no model of that name was pulled" in asks_for(None, hub)
+        assert pull(hub, "--hub", kind).returncode == 0 and asks_for("master", hub) == length
+    assert "no name of a revision" in asks_for("../x", hub)
+
+
+def test_a_commit_that_was_pulled_in_part_is_not_found(hub, tmp_path):
+    hub.sums["tokenizer.model"] = "0" * 64
+    hub.files = dict(sorted(poet().items()))
+    hub.files["tokenizer.model"] += bytes(1 << 20)  # large enough that the hub gives the hash that is wrong
+    assert pull(hub).returncode == 1 and (tmp_path / "hf/hub/models--o--n.1/snapshots" / COMMIT / "config.json").exists()
+    assert f"its revision '{COMMIT}' was not pulled" in asks_for(COMMIT, hub)
+
+
+def test_a_paths_revision_is_told_to_have_no_effect():
+    r = run("generate", MODEL, "-p", "x", "--max-tokens", 1, "--quiet", "--revision", "v1")
+    assert r.returncode == 0 and b"--revision has no effect" in r.stderr
 
 
 @pytest.mark.parametrize("words", [(), ("one",), ("a/b", "c"), ("o/n", "--hub", "x")])

@@ -3,14 +3,16 @@
 import http.server
 import json
 import re
+import signal
 import statistics
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import ternlib
-from ternlib import MODEL, SHARED, metric, run
+from ternlib import MODEL, SHARED, SLOW, TERN, metric, run
 
 
 @pytest.fixture(scope="module")
@@ -246,6 +248,16 @@ def test_kernels_are_timed_beside_the_limits():
     assert run("bench", "kernels", "--level", "avx1024").returncode == 1
 
 
+@pytest.mark.parametrize("only", ["nosuch", "LM_HEAD"])
+def test_kernels_that_no_line_has_are_refused_with_the_choices(only):
+    r = run("bench", "kernels", "--only", only)
+    assert r.returncode == 2 and r.stdout == b"", r.stdout
+    last = r.stderr.decode().splitlines()[-1]
+    assert last.startswith("tern bench kernels: error: --only: ") and f"'{only}'" in last
+    for word in ("step", "qkv", "lm_head", "attention", "bf16", "f32", "i8", "i4-32", "pack [out, in]"):
+        assert last.count(f"'{word}'") == 1, word
+
+
 class Metrics(http.server.BaseHTTPRequestHandler):
     """A server that streams one token, with a page of counters that the test makes up."""
     pages = []
@@ -295,6 +307,104 @@ def test_counters_of_speculation_are_believed_as_far_as_they_can_be(tmp_path, pa
     assert r.returncode == 0, r.stderr
     doc = ternlib.strict_json((tmp_path / "r.json").read_bytes())
     assert doc.get("spec_decode_num_drafts") == drafts
+
+
+class Half(http.server.BaseHTTPRequestHandler):
+    """A server that ends the answers of the first `quick` requests and keeps the others open."""
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *a):
+        pass
+
+    def reply(self, body):
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        if self.path == "/v1/models":
+            return self.reply(b'{"data": [{"id": "m", "root": "/nowhere/m"}]}')
+        return self.reply(b"")
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/tokenize":
+            return self.reply(json.dumps({"tokens": [300] * max(1, len(body["prompt"].split()))}).encode())
+        if self.path == "/detokenize":
+            return self.reply(json.dumps({"prompt": " a" * len(body["tokens"])}).encode())
+        s = self.server
+        with s.lock:
+            s.n += 1
+            number = s.n
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        try:
+            self.event({"choices": [{"index": 0, "text": "a"}]})
+            if number > s.quick:
+                s.hang.wait()
+            self.event({"choices": [], "usage": {"prompt_tokens": 8, "completion_tokens": 1}})
+            self.wfile.write(b"data: [DONE]\n\n")
+        except OSError:
+            pass
+
+    def event(self, doc):
+        self.wfile.write(b"data: " + json.dumps(doc).encode() + b"\n\n")
+        self.wfile.flush()
+
+
+@pytest.fixture
+def half():
+    s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Half)
+    s.daemon_threads = True
+    s.lock, s.hang, s.n, s.quick = threading.Lock(), threading.Event(), 0, 4  # one is the trial before the run
+    threading.Thread(target=s.serve_forever, daemon=True).start()
+    yield s
+    s.hang.set()
+    s.shutdown()
+    s.server_close()
+
+
+def start_bench(half, tmp_path, *args):
+    return subprocess.Popen([TERN, "bench", "serve", "--port", str(half.server_port), "--dataset-name", "random",
+                             "--random-input-len", "8", "--random-output-len", "4", "--num-prompts", "10", "--disable-tqdm",
+                             "--save-result", "--result-dir", str(tmp_path), "--result-filename", "r.json", *args],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def count(table, label):
+    return int(re.search(rf"^{label}: +(\d+) *$", table, re.M)[1])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_tells_what_finished_and_counts_the_rest_as_cancelled(half, tmp_path, number):
+    p = start_bench(half, tmp_path, "--max-concurrency", "2")
+    end = time.monotonic() + 30 * SLOW
+    while half.n < half.quick + 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    p.send_signal(number)
+    out, err = p.communicate(timeout=30 * SLOW)
+    table = out.decode()
+    assert p.returncode == 1 and err.decode().splitlines()[-1] == "tern bench serve: error: interrupted", err
+    assert [count(table, f"{x} requests") for x in ("Successful", "Failed", "Cancelled")] == [3, 0, 2]
+    assert count(table, "Requests not sent") == 5 and "Mean TTFT (ms):" in table
+    doc = json.loads((tmp_path / "r.json").read_bytes())
+    assert (doc["completed"], doc["failed"], doc["cancelled"], doc["not_sent"]) == (3, 0, 2, 5)
+
+
+def test_a_run_that_ends_by_itself_has_vllms_lines_and_keys_only(half, tmp_path):
+    half.quick = 100
+    p = start_bench(half, tmp_path)
+    out, err = p.communicate(timeout=60 * SLOW)
+    assert p.returncode == 0, err
+    assert count(out.decode(), "Successful requests") == 10 and b"Cancelled" not in out and b"not sent" not in out
+    doc = json.loads((tmp_path / "r.json").read_bytes())
+    assert doc["completed"] == 10 and "cancelled" not in doc and "not_sent" not in doc
 
 
 TURN = {"case": "decode", "args": "tern", "time": 1.0, "tok/s": 5.0}

@@ -2,6 +2,7 @@
 """The command line itself: prompts in all forms, results, refusals, exit codes, closed pipes."""
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -172,6 +173,14 @@ def test_a_directory_around_a_gguf_file_is_answered_with_that_files_path(tmp_pat
     assert r.returncode == 1 and f"{tmp_path}/m.gguf".encode() in r.stderr
 
 
+@pytest.mark.parametrize("command", ["chat", "complete"])
+def test_help_gives_a_short_form_only_to_the_option_that_it_sets(command):
+    out = run(command, "--help").stdout.decode()
+    assert re.search(r"^  --quick TEXT, -q ", out, re.M) and re.search(r"^  --quantization TEXT  ", out, re.M)
+    assert re.search(r"^  --quantization TEXT, -q ", run("serve", "--help").stdout.decode(), re.M)
+    assert run(command, "--help=man").stdout.count(rb"\-q\f") == 1
+
+
 def test_help_of_run_batch_names_no_sockets():
     r = run("run-batch", "--help")
     assert r.returncode == 0 and b"--ssl-certfile" not in r.stdout and b"--max-body-bytes" in r.stdout
@@ -239,6 +248,12 @@ def test_generation_defaults_come_from_the_model_and_can_be_overridden(tmp_path)
     assert other["outputs"][0]["token_ids"] == greedy["outputs"][0]["token_ids"][:4]
     r = run(*base, "--override-generation-config", '{"temperature": "hot"}')
     assert r.returncode == 1 and b"temperature" in r.stderr
+
+
+def test_verify_real_model_explains_itself():
+    r = subprocess.run([str(ternlib.SOURCE / "tools" / "verify-real-model"), "--help"], capture_output=True, timeout=60)
+    assert r.returncode == 0 and r.stdout.startswith(b"usage: tools/verify-real-model DIR [TERN]\n") and r.stderr == b""
+    assert b"2 for wrong usage" in r.stdout and b"set -u" not in r.stdout
 
 
 def test_verify_real_model_refuses_another_model():
