@@ -56,9 +56,34 @@ static struct weight_parts section_parts(const struct weight *w)
     return p;
 }
 
+#define LEVELS_COLUMNS 512 /* of a section with scales in two levels */
+#define LEVELS_SUPER   256
+
+static struct weight_parts levels_parts(const struct weight *w)
+{
+    struct weight_parts p = {.column_bits = 9, .column_bytes = column_bytes(w)};
+    const size_t groups = (size_t)(LEVELS_COLUMNS / w->group) * TILE_N;
+    const size_t supers =
+        round_up((size_t)LEVELS_COLUMNS / LEVELS_SUPER * TILE_N * dtype_size(w->scale_type), 64);
+    const size_t n_sections = ((size_t)w->k + LEVELS_COLUMNS - 1) / LEVELS_COLUMNS;
+    while (w->group << p.group_bits < LEVELS_COLUMNS) {
+        p.group_bits++;
+    }
+    p.super_offsets = supers;
+    p.scales = p.zeros = supers << (w->has_offset ? 1 : 0);
+    p.offsets = p.scales + round_up(groups, 64);
+    p.codes = p.grid = p.offsets + (w->has_offset ? round_up(groups, 64) : 0);
+    p.section_bytes = p.codes + (size_t)LEVELS_COLUMNS * p.column_bytes;
+    p.end = n_sections * p.codes + (size_t)w->k * p.column_bytes;
+    return p;
+}
+
 struct weight_parts weight_parts(const struct weight *w)
 {
     const size_t groups = (size_t)weight_groups(w) * TILE_N;
+    if (w->super == LEVELS_SUPER && w->k > LEVELS_SUPER && w->format != WEIGHT_C2) {
+        return levels_parts(w);
+    }
     if (w->super == 0 && groups > TILE_N && w->format != WEIGHT_I6 && w->format != WEIGHT_C2) {
         return section_parts(w);
     }

@@ -92,6 +92,8 @@
  *   I8, I4 and F8 with scales of one level and more than one group: a tile is cut into sections of 4
  *   groups (of 16 columns: 8), so that a product reads one stream. Each section is its scales, its
  *   zeros, its codes, every part as long as in a whole one but for the codes of the last.
+ *   I6 and I4 with super-scales of 256 columns, of which there are more: sections of 512 columns, each
+ *   its scale, with offsets its offset, its sub, with offsets its sub_offset, its codes.
  *   Rows that don't exist have codes of v = 0 (I8 128, I6 32, I4 8 or z, C2 and F8 0), scales 0 and zeros 0.
  * With `order`, column j of the packed matrix is meant for activation column order[tile][j]
  * (act-order of GPTQ: sort columns by group); only with INPUT_ACT.
@@ -226,6 +228,12 @@ static inline size_t weight_section_at(const struct weight_parts *p, int group)
 static inline size_t weight_group_in_section(const struct weight_parts *p, int group)
 {
     return (unsigned)group & ((1u << p->group_bits) - 1);
+}
+/* The place there of the super-scale of a group; super_groups: of them share one. */
+static inline size_t weight_super_in_section(const struct weight_parts *p, int group,
+                                             int super_groups)
+{
+    return weight_group_in_section(p, group) / (unsigned)super_groups;
 }
 /* NULL, or what a struct weight has that no kernel takes (a shape, a group, a combination): a
  * loader's check before weight_bytes. */

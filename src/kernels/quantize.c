@@ -41,10 +41,11 @@ static int place_of(int k) /* p(k) of kernels.h */
     return k % 4 * 2 + k % 8 / 4;
 }
 
+/* codes: those of the 16 columns that k is one of. */
 static void put_six(uint8_t *codes, int r, int k, uint8_t code)
 {
     const int at = place_of(k), shift = 2 * (k / 8 % 2 * 2 + at / 4);
-    uint8_t *unit = codes + (size_t)k / 16 * 192 + (size_t)(r * 4 + at % 4);
+    uint8_t *unit = codes + (size_t)(r * 4 + at % 4);
     uint8_t *low = unit + k / 8 % 2 * 64, *high = unit + 128;
     *low = (uint8_t)(at < 4 ? (*low & 0xf0) | (code & 15) : (*low & 15) | (code & 15) << 4);
     *high = (uint8_t)((*high & ~(3 << shift)) | (code >> 4 & 3) << shift);
@@ -53,7 +54,7 @@ static void put_six(uint8_t *codes, int r, int k, uint8_t code)
 static uint8_t six_at(const uint8_t *codes, int r, int k)
 {
     const int at = place_of(k), shift = 2 * (k / 8 % 2 * 2 + at / 4);
-    const uint8_t *unit = codes + (size_t)k / 16 * 192 + (size_t)(r * 4 + at % 4);
+    const uint8_t *unit = codes + (size_t)(r * 4 + at % 4);
     const int low = unit[k / 8 % 2 * 64] >> (at < 4 ? 0 : 4) & 15;
     return (uint8_t)(low | (unit[128] >> shift & 3) << 4);
 }
@@ -71,7 +72,7 @@ static void put_codes(const struct weight *w, const struct tile *p, int r, int k
     }
     if (w->format == WEIGHT_I6) {
         for (int i = 0; i < count; i++) {
-            put_six(p->codes, r, k + i, codes[i]);
+            put_six(p->start + weight_column_at(&p->at, (k + i) / 16 * 16), r, k + i, codes[i]);
         }
         return;
     }
@@ -100,16 +101,36 @@ static void put_float(const struct weight *w, uint8_t *part, int r, int group, f
     }
 }
 
-static void put_scale(const struct weight *w, const struct tile *p, int r, int group, float s)
+/* Of the groups that share a scale's place: one of one level is a group's own. */
+static int scale_groups(const struct weight *w)
 {
-    put_float(w, p->scales + weight_section_at(&p->at, group), r,
-              (int)weight_group_in_section(&p->at, group), s);
+    return w->super == 0 ? 1 : w->super >= w->k ? weight_groups(w) : w->super / w->group;
+}
+
+/* A float of a part that is like the scales (super-scales), the i-th of row r. */
+static void put_scale_in(const struct weight *w, const struct tile *p, uint8_t *part, int r, int i,
+                         float s)
+{
+    const int n = scale_groups(w), group = i * n;
+    put_float(w, part + weight_section_at(&p->at, group), r,
+              (int)weight_super_in_section(&p->at, group, n), s);
+}
+
+static void put_scale(const struct weight *w, const struct tile *p, int r, int i, float s)
+{
+    put_scale_in(w, p, p->scales, r, i, s);
+}
+
+/* A byte of a part that is like the zero points, the group's of row r. */
+static uint8_t *byte_of(const struct tile *p, uint8_t *part, int r, int group)
+{
+    return part + weight_section_at(&p->at, group) +
+           weight_group_in_section(&p->at, group) * TILE_N + r;
 }
 
 static uint8_t *zero_at(const struct tile *p, int r, int group)
 {
-    return p->zeros + weight_section_at(&p->at, group) +
-           weight_group_in_section(&p->at, group) * TILE_N + r;
+    return byte_of(p, p->zeros, r, group);
 }
 
 /* The value that put_scale stores. */
@@ -141,9 +162,25 @@ static void fill_last_section(const struct weight *w, const struct tile *p)
     const int groups = weight_groups(w), whole = 1 << p->at.group_bits;
     for (int g = groups; g % whole != 0; g++) {
         for (int r = 0; r < TILE_N; r++) {
-            put_scale(w, p, r, g, 0.0f);
+            if (w->super == 0) {
+                put_scale(w, p, r, g, 0.0f);
+            } else {
+                *byte_of(p, p->sub, r, g) = 0;
+            }
             if (w->has_zero) {
                 *zero_at(p, r, g) = 0;
+            }
+            if (w->has_offset) {
+                *byte_of(p, p->sub_offset, r, g) = 0;
+            }
+        }
+    }
+    const int supers = n_scales(w), n = whole / scale_groups(w);
+    for (int i = supers; w->super != 0 && i % n != 0; i++) {
+        for (int r = 0; r < TILE_N; r++) {
+            put_scale(w, p, r, i, 0.0f);
+            if (w->has_offset) {
+                put_scale_in(w, p, p->offset, r, i, 0.0f);
             }
         }
     }
@@ -208,6 +245,13 @@ static float float_at(const struct weight *w, const uint8_t *part, int r, int gr
     return w->scale_type == DTYPE_F16 ? f16_to_f32(h) : bf16_to_f32(h);
 }
 
+static float scale_at(const struct weight *w, const struct tile *p, int r, int i)
+{
+    const int n = scale_groups(w), group = i * n;
+    return float_at(w, p->scales + weight_section_at(&p->at, group), r,
+                    (int)weight_super_in_section(&p->at, group, n));
+}
+
 static uint8_t code_at(const struct weight *w, const struct tile *p, int r, int k)
 {
     const int at = place_of(k);
@@ -215,7 +259,7 @@ static uint8_t code_at(const struct weight *w, const struct tile *p, int r, int 
         return k % 4 == 0 ? p->codes[k / 4 * TILE_N + r] : 0;
     }
     if (w->format == WEIGHT_I6) {
-        return six_at(p->codes, r, k);
+        return six_at(p->start + weight_column_at(&p->at, k / 16 * 16), r, k);
     }
     const uint8_t *from = p->start + weight_column_at(&p->at, k / 8 * 8) + 4 * r + at % 4;
     return w->format != WEIGHT_I4 ? from[at / 4 * 64]
@@ -233,9 +277,7 @@ void weight_unpack_tile(const struct weight *w, int tile, uint8_t *codes, size_t
             to[k] = code_at(w, &p, r, k);
         }
         for (int g = 0; g < n_scales(w); g++) {
-            scales[(size_t)r * ld_scales + (size_t)g] =
-                float_at(w, p.scales + weight_section_at(&p.at, g), r,
-                         (int)weight_group_in_section(&p.at, g));
+            scales[(size_t)r * ld_scales + (size_t)g] = scale_at(w, &p, r, g);
             if (w->has_zero && zeros != NULL) {
                 zeros[(size_t)r * ld_zeros + (size_t)g] = *zero_at(&p, r, g);
             }
@@ -254,19 +296,22 @@ void weight_pack_levels(const struct weight *w, int tile, const struct weight_le
         const int is_there = r < rows;
         for (int g = 0; g < groups; g++) {
             const int at = r * groups + g;
-            p.sub[g * TILE_N + r] = (uint8_t)(128 + (is_there ? from->sub[at] : 0));
+            *byte_of(&p, p.sub, r, g) = (uint8_t)(128 + (is_there ? from->sub[at] : 0));
             if (w->has_offset) {
-                p.sub_offset[g * TILE_N + r] =
+                *byte_of(&p, p.sub_offset, r, g) =
                     (uint8_t)(128 + (is_there ? from->sub_offset[at] : 0));
             }
         }
         for (int s = 0; s < supers && w->has_offset; s++) {
-            put_float(w, p.offset, r, s, is_there ? from->offset[r * supers + s] : 0.0f);
+            put_scale_in(w, &p, p.offset, r, s, is_there ? from->offset[r * supers + s] : 0.0f);
         }
         for (int i = 0; i < 2 && w->format == WEIGHT_C2; i++) {
             const float x = is_there ? from->grid[2 * r + i] : 0.0f;
             memcpy(p.grid + 4 * (i * TILE_N + r), &x, 4);
         }
+    }
+    if (p.at.section_bytes > 0) {
+        return; /* weight_pack_tile has filled the last section */
     }
     pad(p.sub, (size_t)groups * TILE_N);
     if (w->has_offset) {

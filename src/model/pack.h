@@ -21,7 +21,7 @@
 #include "model/weights.h"
 
 #define PACK_FILE       "model.tern"
-#define PACK_VERSION    3 /* of this file and of the tiles in kernels.h */
+#define PACK_VERSION    4 /* of this file and of the tiles in kernels.h */
 #define PACK_RECORDS_AT 512
 
 struct pack_header {

@@ -117,7 +117,7 @@ def put(at, data):
     (lambda raw: b"x", ["TERNPACK"]),
     (lambda raw: raw + b"\0", ["not whole"]),
     (put(0, b"TERNPICK"), ["TERNPACK"]),
-    (put(8, struct.pack("<I", 7)), ["layout 7", "layout 3", "pack the model again"]),
+    (put(8, struct.pack("<I", 7)), ["layout 7", "layout 4", "pack the model again"]),
     (put(12, struct.pack("<I", 1 << 30)), ["don't fit"]),
     (put(600, b"\xff"), ["head", "hash"]),
     (put(-100, b"\xff\x01\x02"), ["matrices", "hash"]),
@@ -190,7 +190,7 @@ def forge(model, out, change):
     change(raw)
     raw[104:120] = bytes(16)
     n = struct.unpack_from("<Q", raw, 56)[0]
-    h = hash_of(bytes(raw[:n]), n, 3)
+    h = hash_of(bytes(raw[:n]), n, 4)
     raw[104:120] = struct.pack("<QQ", h.lo, h.hi)
     (out / "model.tern").write_bytes(raw)
     return out

@@ -877,6 +877,7 @@ static void check_matrices(struct checker *c, const struct kind *q)
     for (size_t i = 0; i < sizeof ms / sizeof ms[0]; i++) {
         for (size_t j = 0; j < sizeof ks / sizeof ks[0]; j++) {
             int m = ms[i], k = is_quantized && ks[j] < 96 ? ks[j] / 2 * 8 : ks[j];
+            k = q->super == 256 && k == 200 ? 704 : k; /* a second section, cut short */
             k = q->f == WEIGHT_I6 ? (k + 15) / 16 * 16 : k;
             if (k >= 1024 && m > 9 && m != 33 && !(m == 130 && q->f == WEIGHT_BF16 && k == 1024)) {
                 continue; /* the reference is slow; the K loop does not know M beyond a row block */

@@ -62,10 +62,12 @@ LANES_INLINE const uint8_t *lanes_codes(const struct lanes_quant *q, int tile, i
 LANES_INLINE v16 lanes_level(const struct lanes_quant *q, int tile, int group, size_t sub,
                              size_t super)
 {
-    const uint8_t *p = q->tiles + (size_t)tile * q->tile_bytes;
-    const n16 x = n16_sub(n16_load_bytes(p + sub + (size_t)group * TILE_N), n16_set1(128));
-    const int above = q->super_groups > 0 ? group / q->super_groups : 0; /* always > 0 here */
-    return v16_mul(n16_float(x), lanes_floats(p + super, (size_t)above * TILE_N, q->w->scale_type));
+    const uint8_t *p = q->tiles + (size_t)tile * q->tile_bytes + weight_section_at(&q->at, group);
+    const size_t place = weight_group_in_section(&q->at, group);
+    const n16 x = n16_sub(n16_load_bytes(p + sub + place * TILE_N), n16_set1(128));
+    const size_t above =
+        q->super_groups > 0 ? weight_super_in_section(&q->at, group, q->super_groups) : 0;
+    return v16_mul(n16_float(x), lanes_floats(p + super, above * TILE_N, q->w->scale_type));
 }
 
 LANES_INLINE v16 lanes_quant_scale(const struct lanes_quant *q, int tile, int group)

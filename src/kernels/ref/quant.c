@@ -62,7 +62,8 @@ static float value_of(const struct weight *w, const struct tile *t, int r, int k
         return window_value(t->codes[k / 4 * TILE_N + r], t->grid[r], t->grid[TILE_N + r], k % 4);
     }
     if (w->format == WEIGHT_I6) {
-        const uint8_t *unit = t->codes + (size_t)k / 16 * 192 + (size_t)(r * 4 + p % 4);
+        const uint8_t *unit =
+            t->start + weight_column_at(&t->at, k / 16 * 16) + (size_t)(r * 4 + p % 4);
         const int low = unit[k / 8 % 2 * 64] >> (p < 4 ? 0 : 4) & 15;
         const int high = unit[128] >> 2 * (k / 8 % 2 * 2 + p / 4) & 3;
         return (float)((low | high << 4) - 32);
@@ -86,24 +87,26 @@ static float float_at(const struct weight *w, const uint8_t *t, size_t at)
                                         : bf16_to_f32(((const uint16_t *)(const void *)t)[at]);
 }
 
-static float level_of(const struct weight *w, const uint8_t *sub, const uint8_t *super, int r,
-                      int group)
+static float level_of(const struct weight *w, const struct tile *t, const uint8_t *sub,
+                      const uint8_t *super, int r, int group)
 {
-    const size_t s = w->super >= w->k ? 0 : (size_t)(group * w->group / w->super);
-    return ref_mul((float)(sub[group * TILE_N + r] - 128),
-                   float_at(w, super, s * TILE_N + (size_t)r));
+    const size_t section = weight_section_at(&t->at, group);
+    const size_t place = weight_group_in_section(&t->at, group);
+    const size_t s = w->super >= w->k ? 0 : place * (size_t)w->group / (size_t)w->super;
+    return ref_mul((float)(sub[section + place * TILE_N + (size_t)r] - 128),
+                   float_at(w, super + section, s * TILE_N + (size_t)r));
 }
 
 static float scale_of(const struct weight *w, const struct tile *t, int r, int group)
 {
-    return w->super != 0 ? level_of(w, t->scales, t->supers, r, group)
+    return w->super != 0 ? level_of(w, t, t->scales, t->supers, r, group)
                          : float_at(w, t->scales + weight_section_at(&t->at, group),
                                     weight_group_in_section(&t->at, group) * TILE_N + (size_t)r);
 }
 
 static float offset_of(const struct weight *w, const struct tile *t, int r, int group)
 {
-    return level_of(w, t->offsets, t->super_offsets, r, group);
+    return level_of(w, t, t->offsets, t->super_offsets, r, group);
 }
 
 static size_t padded(size_t n_bytes)

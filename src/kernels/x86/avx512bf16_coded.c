@@ -73,7 +73,7 @@ static void bytes_of_four(uint8_t *out, const uint8_t *p, int count)
 }
 
 /* Scales or offsets of a block's groups, as lanes_quant_scale gives them one at a time: what a level
- * above says is fetched when it changes. */
+ * above says is fetched when it changes. tile: or its section that the block is in. */
 static void scales_of(float *out, const struct lanes_quant *q, const uint8_t *tile,
                       const struct block *b, size_t sub, size_t super)
 {
@@ -84,9 +84,10 @@ static void scales_of(float *out, const struct lanes_quant *q, const uint8_t *ti
         }
         return;
     }
-    int above = b->first / q->super_groups, left = q->super_groups - b->first % q->super_groups;
+    const int place = (int)weight_group_in_section(&q->at, b->first);
+    int above = place / q->super_groups, left = q->super_groups - place % q->super_groups;
     v16 s = lanes_floats(tile + super, (size_t)above * TILE_N, type);
-    const uint8_t *p = tile + sub + (size_t)b->first * TILE_N;
+    const uint8_t *p = tile + sub + place * TILE_N;
     const n16 bias = n16_set1(128);
     for (int g = 0; g < b->n_groups; g++, left--, p += TILE_N, out += PANEL_TILES * TILE_N) {
         if (left == 0) {
@@ -115,9 +116,10 @@ static void prepare(struct block *b, const struct lanes_quant *q, int n_tiles, i
         } else {
             bytes_of_four(b->bytes[t], codes, count);
         }
-        scales_of(b->scales[0][t], q, start, b, q->at.scales, q->at.supers);
+        const uint8_t *section = start + weight_section_at(&q->at, b->first);
+        scales_of(b->scales[0][t], q, section, b, q->at.scales, q->at.supers);
         if (w->has_offset) {
-            scales_of(b->offsets[0][t], q, start, b, q->at.offsets, q->at.super_offsets);
+            scales_of(b->offsets[0][t], q, section, b, q->at.offsets, q->at.super_offsets);
         }
     }
 }

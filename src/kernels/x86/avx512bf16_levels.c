@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Few int8 rows by codes of 6 and 4 bits with scales in two levels (GGUF's K-quants), decoded in
  * registers: the pace of DRAM, where avx512bf16_coded.c, made for more rows, writes bytes and reads
- * them again. Four quarters of the tiles side by side, sums exact in int32, and the chains of up to
+ * them again. Scales in front of every 512 columns make one stream of a tile (kernels.h). Four quarters of the tiles side by side, sums exact in int32, and the chains of up to
  * three rows in registers over a whole tile, as in avx512bf16_sums.c. */
 #include "kernels/x86/avx512_v16.h"
 
@@ -36,14 +36,12 @@ static inline __attribute__((always_inline)) void micro(const int n_rows,
     const struct lanes_quant q = *s->q;
     const int columns = f == WEIGHT_I6 ? 16 : 8, k_end = q.w->k;
     const size_t unit = (size_t)columns * q.at.column_bytes, lda = s->lda;
-    const size_t t0 = s->tile[0], t1 = s->tile[1], t2 = s->tile[2], t3 = s->tile[3];
-    const uint8_t *b0 = q.tiles + t0, *b1 = q.tiles + t1, *b2 = q.tiles + t2, *b3 = q.tiles + t3;
+    const uint8_t *b0 = q.tiles + s->tile[0], *b1 = q.tiles + s->tile[1];
+    const uint8_t *b2 = q.tiles + s->tile[2], *b3 = q.tiles + s->tile[3];
+    const uint8_t *u0 = b0, *u1 = b1, *u2 = b2, *u3 = b3; /* sections */
     const uint8_t *a0 = s->row, *a1 = a0 + lda, *a2 = a1 + lda;
     const uint8_t *sums = s->row + q.sums_at, *scales = s->row + q.sa_at;
-    const uint8_t *sub = q.tiles + q.at.scales, *sub_offset = q.tiles + q.at.offsets;
     const __m512i bias = _mm512_set1_epi32(f == WEIGHT_I6 ? -32 : has_offset ? 0 : -8);
-    /* what follows a tile's codes, of which each group fetches a part of the next tile's */
-    const size_t gap = q.tile_bytes - q.at.scales, part = gap / (size_t)q.n_groups;
     const struct levels_args *to = s;
     _Alignas(64) float above[PANEL_TILES][TILE_N], above_offset[PANEL_TILES][TILE_N];
     __m512i c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23;
@@ -66,27 +64,38 @@ static inline __attribute__((always_inline)) void micro(const int n_rows,
         OFFSET(o2, y2)                                                                             \
         OFFSET(o3, y3)                                                                             \
     }
-    size_t at = 0; /* column of the rows */
-    for (int group = 0, k = 0; k < k_end; group++, sums += 4, scales += 4) {
+    size_t at = 0,
+           ahead = AHEAD_BYTES; /* column of the rows; how far off the next line to fetch is */
+    for (int group = 0, k = 0, left = 0; k < k_end; group++, left--, sums += 4, scales += 4) {
         const int end = k_end - k < q.group ? k_end : k + q.group;
-        if (group % q.super_groups == 0) {
-            const size_t place = (size_t)(group / q.super_groups) * TILE_N;
+        const size_t place = weight_group_in_section(&q.at, group) * TILE_N;
+        if (place == 0) {
+            u0 = b0;
+            u1 = b1;
+            u2 = b2;
+            u3 = b3;
+            b0 += q.at.codes;
+            b1 += q.at.codes;
+            b2 += q.at.codes;
+            b3 += q.at.codes;
+            ahead = AHEAD_BYTES - q.at.codes;
+        }
+        if (left == 0) {
+            const uint8_t *const u[PANEL_TILES] = {u0, u1, u2, u3};
+            const size_t i = weight_super_in_section(&q.at, group, q.super_groups) * TILE_N;
             for (int t = 0; t < PANEL_TILES; t++) {
-                const uint8_t *const tile = q.tiles + s->tile[t];
-                v16_store(above[t], lanes_floats(tile + q.at.supers, place, q.w->scale_type));
+                v16_store(above[t], lanes_floats(u[t] + q.at.supers, i, q.w->scale_type));
                 if (has_offset) {
                     v16_store(above_offset[t],
-                              lanes_floats(tile + q.at.super_offsets, place, q.w->scale_type));
+                              lanes_floats(u[t] + q.at.super_offsets, i, q.w->scale_type));
                 }
             }
+            left = q.super_groups;
         }
-        for (size_t i = part * (size_t)group & ~(size_t)63; i < part * (size_t)(group + 1);
-             i += 64) {
-            lanes_fetch_four(q.tiles + t0, q.tiles + t1, q.tiles + t2, q.tiles + t3,
-                             q.tile_bytes + q.at.scales + i);
+        if (ahead < AHEAD_BYTES) { /* what leads a section goes by one line a group */
+            lanes_fetch_four(b0, b1, b2, b3, ahead);
+            ahead += 64;
         }
-        const size_t ahead =
-            AHEAD_BYTES + ((size_t)k * q.at.column_bytes + AHEAD_BYTES < q.at.scales ? 0 : gap);
         ROWS_3X4(GROUP_START)
         for (; k < end; k += columns, b0 += unit, b1 += unit, b2 += unit, b3 += unit) {
             lanes_fetch_four(b0, b1, b2, b3, ahead);
@@ -102,18 +111,17 @@ static inline __attribute__((always_inline)) void micro(const int n_rows,
                 LINES(four_bits, 1)
             }
         }
-        const v16 s0 = level(sub + t0, above[0]), s1 = level(sub + t1, above[1]);
-        const v16 s2 = level(sub + t2, above[2]), s3 = level(sub + t3, above[3]);
+        const size_t sub = q.at.scales + place, sub_offset = q.at.offsets + place;
+        const v16 s0 = level(u0 + sub, above[0]), s1 = level(u1 + sub, above[1]);
+        const v16 s2 = level(u2 + sub, above[2]), s3 = level(u3 + sub, above[3]);
         ROWS_3X4(GROUP_SCALE)
         if (has_offset) {
-            const v16 o0 = level(sub_offset + t0, above_offset[0]);
-            const v16 o1 = level(sub_offset + t1, above_offset[1]);
-            const v16 o2 = level(sub_offset + t2, above_offset[2]);
-            const v16 o3 = level(sub_offset + t3, above_offset[3]);
+            const v16 o0 = level(u0 + sub_offset, above_offset[0]);
+            const v16 o1 = level(u1 + sub_offset, above_offset[1]);
+            const v16 o2 = level(u2 + sub_offset, above_offset[2]);
+            const v16 o3 = level(u3 + sub_offset, above_offset[3]);
             ROWS_3X4(ADD_OFFSET)
         }
-        sub += TILE_N;
-        sub_offset += TILE_N;
     }
     /* gcc would keep twelve addresses through the loop */
     __asm__("" : "+r"(to));
