@@ -8,7 +8,10 @@
  * Codes of 4 and 6 bits are multiplied as bytes, VPMADDUBSW, which adds two products into 16 bits:
  * at most 2 * 15 * 128, of which eight fit, or 2 * 63 * 128, of which two do, before they are
  * widened. Products of whole bytes don't fit: lanes/quant.h multiplies them, as 16 bits.
- * All sums are exact, so their order is free; zero points go out through the sum of a row's codes. */
+ * All sums are exact, so their order is free; zero points go out through the sum of a row's codes.
+ *
+ * A group's sums are scaled into c from registers. They and what zero points take off are below 2^24
+ * then, so that fp32 holds them: the subtraction is exact there, too. */
 #include "kernels/x86/avx2_v16.h"
 
 #include "kernels/lanes/quant.h"
@@ -32,8 +35,16 @@ struct sums_half {
     const uint8_t *a;         /* int8 columns of rows */
     size_t lda;
     int n_units; /* of 8 columns */
+    /* one scale a row: sums wait here, [rows][TILE_N] */
     int is_first;
-    int32_t *sum; /* [rows][TILE_N] */
+    int32_t *sum;
+    /* groups: */
+    const struct lanes_quant *q;
+    const uint8_t *lead;            /* the section (kernels.h) */
+    size_t lane, place, super;      /* in a tile; of the group's and the super-group's first lane */
+    const uint8_t *scales, *totals; /* of the first row's group: its scale, its sum of codes */
+    float *c;
+    size_t ldc;
 };
 
 static inline __attribute__((always_inline)) __m256i spread(const uint8_t *a)
@@ -58,9 +69,52 @@ static inline __attribute__((always_inline)) __m256i plus32(__m256i sum, __m256i
     return sum;
 }
 
+static inline __attribute__((always_inline)) __m256 floats8(const uint8_t *p, size_t at,
+                                                            enum dtype type)
+{
+    if (type == DTYPE_F32) {
+        return _mm256_loadu_ps((const float *)(const void *)p + at);
+    }
+    const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(p + 2 * at));
+    return type == DTYPE_F16 ? _mm256_cvtph_ps(x)
+                             : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+}
+
+static inline __attribute__((always_inline)) __m256i bytes8(const uint8_t *p)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+
+/* Scales (offsets, with the parts of those) of lanes `lane` and the following seven. */
+static inline __attribute__((always_inline)) __m256 level8(const struct sums_half *s, size_t sub,
+                                                           size_t super, size_t lane)
+{
+    const __m256i x = bytes8(s->lead + sub + s->place + lane);
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(x, _mm256_set1_epi32(128))),
+                         floats8(s->lead + super, s->super + lane, s->q->w->scale_type));
+}
+
+static inline __attribute__((always_inline)) __m256 scale8(const struct sums_half *s, size_t lane)
+{
+    const struct weight_parts *at = &s->q->at;
+    return s->q->super_groups != 0
+               ? level8(s, at->scales, at->supers, lane)
+               : floats8(s->lead + at->scales, s->place + lane, s->q->w->scale_type);
+}
+
+static inline __attribute__((always_inline)) __m256 zero8(const struct sums_half *s, size_t lane,
+                                                          const enum weight_format f)
+{
+    const struct weight *w = s->q->w;
+    return w->has_zero ? _mm256_cvtepi32_ps(bytes8(s->lead + s->q->at.zeros + s->place + lane))
+                       : _mm256_set1_ps(f == WEIGHT_I6  ? 32.0f
+                                        : w->has_offset ? 0.0f
+                                                        : 8.0f);
+}
+
 /* Half a tile, or all of it for so few rows that their sums fit. */
 static inline __attribute__((always_inline)) void half(const int n_rows, const int is_whole,
-                                                       const int is_fetching,
+                                                       const int is_fetching, const int is_grouped,
                                                        const enum weight_format f,
                                                        const struct sums_half *s)
 {
@@ -99,6 +153,29 @@ static inline __attribute__((always_inline)) void half(const int n_rows, const i
 #define WIDEN(row_, x, t, y, u, a)                                                                 \
     x = plus32(x, _mm256_madd_epi16(t, ones));                                                     \
     y = is_whole ? plus32(y, _mm256_madd_epi16(u, ones)) : y;
+#define SCALED(x, s_, z_, p)                                                                       \
+    _mm256_storeu_ps(p, _mm256_fmadd_ps(_mm256_fnmadd_ps(z_, n_, _mm256_cvtepi32_ps(x)),           \
+                                        _mm256_mul_ps(s_, sa_), _mm256_loadu_ps(p)));
+#define SCALE(row_, x, t, y, u, a)                                                                 \
+    {                                                                                              \
+        const __m256 sa_ = _mm256_castsi256_ps(spread(s->scales + row_ * lda));                    \
+        const __m256 n_ = _mm256_cvtepi32_ps(spread(s->totals + row_ * lda));                      \
+        SCALED(x, s0, z0, to + row_ * s->ldc)                                                      \
+        if (is_whole) {                                                                            \
+            SCALED(y, s1, z1, to + row_ * s->ldc + 8)                                              \
+        }                                                                                          \
+    }
+#define ADDED(o_, p)                                                                               \
+    _mm256_storeu_ps(p, _mm256_fmadd_ps(n_, _mm256_mul_ps(o_, sa_), _mm256_loadu_ps(p)));
+#define OFFSET(row_, x, t, y, u, a)                                                                \
+    {                                                                                              \
+        const __m256 sa_ = _mm256_castsi256_ps(spread(s->scales + row_ * lda));                    \
+        const __m256 n_ = _mm256_cvtepi32_ps(spread(s->totals + row_ * lda));                      \
+        ADDED(o0, to + row_ * s->ldc)                                                              \
+        if (is_whole) {                                                                            \
+            ADDED(o1, to + row_ * s->ldc + 8)                                                      \
+        }                                                                                          \
+    }
 /* DO for the four columns that are OF(i), at byte `at` of the rows */
 #define FOUR(OF, i, at, DO)                                                                        \
     {                                                                                              \
@@ -113,7 +190,7 @@ static inline __attribute__((always_inline)) void half(const int n_rows, const i
     }
 #define LOW(i)  _mm256_and_si256(CODES(i), nibble)
 #define HIGH(i) _mm256_and_si256(_mm256_srli_epi16(CODES(i), 4), nibble)
-    if (!s->is_first) {
+    if (!is_grouped && !s->is_first) {
         ROWS_6X4(LOAD)
     }
     int left = s->n_units;
@@ -162,7 +239,26 @@ static inline __attribute__((always_inline)) void half(const int n_rows, const i
 #undef SIX2
 #undef SIX3
     }
-    ROWS_6X4(STORE)
+    if (is_grouped) {
+        const int has_offset = s->q->w->has_offset;
+        const struct weight_parts *const parts = &s->q->at;
+        float *const to = s->c;
+        const __m256 none = _mm256_setzero_ps();
+        const __m256 s0 = scale8(s, s->lane), z0 = zero8(s, s->lane, f);
+        const __m256 s1 = is_whole ? scale8(s, 8) : none, z1 = is_whole ? zero8(s, 8, f) : none;
+        ROWS_6X4(SCALE)
+        if (has_offset) {
+            const __m256 o0 = level8(s, parts->offsets, parts->super_offsets, s->lane);
+            const __m256 o1 = is_whole ? level8(s, parts->offsets, parts->super_offsets, 8) : none;
+            ROWS_6X4(OFFSET)
+        }
+    } else {
+        ROWS_6X4(STORE)
+    }
+#undef SCALED
+#undef SCALE
+#undef ADDED
+#undef OFFSET
 #undef AT
 #undef LOAD
 #undef STORE
@@ -176,66 +272,104 @@ static inline __attribute__((always_inline)) void half(const int n_rows, const i
 #undef HIGH
 }
 
-/* One tile of each stream for n_rows rows. */
+/* One tile of each stream for n_rows rows, one scale a row. */
 static inline __attribute__((always_inline)) void
 micro(const int n_rows, const enum weight_format f, const struct sums_args *s)
 {
     _Alignas(64) int32_t sums[PANEL_TILES][MICRO_ROWS * TILE_N];
     const struct lanes_quant q = *s->q;
-    const int k = q.w->k, is_one = q.n_groups == 1, step = is_one ? QUANT_COLUMNS : q.group;
+    const int k = q.w->k;
     const size_t code_bytes = (size_t)k * q.at.column_bytes;
-    const size_t step_bytes = (size_t)step * q.at.column_bytes;
-    const size_t ahead = (AHEAD_BYTES + step_bytes - 1) / step_bytes * step_bytes;
-    const int has_sections = q.at.section_bytes > 0; /* then a stream has no gaps */
-    /* else what a group fetches of what lies behind the codes of the next tile */
-    const size_t rest = has_sections ? 0 : (q.tile_bytes - q.at.scales) / (size_t)q.n_groups;
     struct sums_half h = {.lda = s->lda};
-    for (int from = 0, group = 0; from < k; from += step, group += !is_one) {
-        const int left = k - from, n = left < step ? left : step, is_last = !is_one || left <= step;
-        const size_t place = weight_column_at(&q.at, from), later = place + ahead;
-        const size_t lead = weight_group_in_section(&q.at, group) == 0 ? q.at.codes : 0;
-        h.is_first = !is_one || from == 0;
-        h.n_units = n / 8;
+    for (int from = 0; from < k; from += QUANT_COLUMNS) {
+        const int left = k - from, is_last = left <= QUANT_COLUMNS;
+        const size_t place = (size_t)from * q.at.column_bytes, later = place + AHEAD_BYTES;
+        h.is_first = from == 0;
+        h.n_units = (is_last ? left : QUANT_COLUMNS) / 8;
         h.a = s->a + from;
         for (int t = 0; t < s->n_streams; t++) {
             const size_t tile = (size_t)(t * s->stride);
             const uint8_t *const start = q.tiles + tile * q.tile_bytes;
-            const int is_here = has_sections || later < code_bytes;
             h.b = start + place;
-            h.ahead = start + (is_here ? later : later - code_bytes + q.tile_bytes);
-            for (size_t i = lead; i > 0; i -= 64) {
-                v16_prefetch(h.ahead - i);
-            }
+            h.ahead = start + (later < code_bytes ? later : later - code_bytes + q.tile_bytes);
             h.sum = sums[t];
             if (n_rows <= WHOLE_ROWS) {
-                half(n_rows, 1, 1, f, &h);
+                half(n_rows, 1, 1, 0, f, &h);
             } else {
-                half(n_rows, 0, 1, f, &h);
+                half(n_rows, 0, 1, 0, f, &h);
                 h.b += 32;
                 h.sum += TILE_N / 2;
-                half(n_rows, 0, 0, f, &h);
+                half(n_rows, 0, 0, 0, f, &h);
             }
-            if (!is_last) {
-                continue;
-            }
-            lanes_scale_tile(s->c + tile * TILE_N, s->ldc, sums[t], TILE_N, &q, (int)tile, group,
-                             s->a, s->lda, n_rows);
-            const uint8_t *const next = start + q.tile_bytes + q.at.scales;
-            for (size_t i = rest * (size_t)group & ~(size_t)63; i < rest * (size_t)(group + 1);
-                 i += 64) {
-                v16_prefetch(next + i);
+            if (is_last) {
+                lanes_scale_tile(s->c + tile * TILE_N, s->ldc, sums[t], TILE_N, &q, (int)tile, 0,
+                                 s->a, s->lda, n_rows);
+                for (size_t i = q.at.scales; i < q.tile_bytes; i += 64) {
+                    v16_prefetch(start + q.tile_bytes + i);
+                }
             }
         }
     }
 }
 
-#define MICRO(name, f)                                                                             \
+/* The same in groups. */
+static inline __attribute__((always_inline)) void
+micro_groups(const int n_rows, const enum weight_format f, const struct sums_args *s)
+{
+    const struct lanes_quant *const q = s->q;
+    const int k = q->w->k, step = q->group;
+    const size_t tile_step = (size_t)s->stride * q->tile_bytes, stride = (size_t)s->stride * TILE_N;
+    struct sums_half h = {.lda = s->lda, .q = q, .ldc = s->ldc};
+    for (int t = 0; t < s->n_streams; t++) {
+        for (int row = 0; row < n_rows; row++) {
+            v16_store(s->c + (size_t)row * s->ldc + (size_t)t * stride, v16_zero());
+        }
+    }
+    h.scales = s->a + q->sa_at;
+    h.totals = s->a + q->sums_at;
+    for (int from = 0, group = 0; from < k; from += step, group++, h.scales += 4, h.totals += 4) {
+        const int left = k - from;
+        const size_t column = weight_column_at(&q->at, from);
+        const size_t section = weight_section_at(&q->at, group);
+        const size_t i = weight_group_in_section(&q->at, group), lead = i == 0 ? q->at.codes : 0;
+        const int n_super = q->super_groups;
+        const uint8_t *start = q->tiles;
+        h.place = i * TILE_N;
+        h.super = n_super > 0 ? weight_super_in_section(&q->at, group, n_super) * TILE_N : 0;
+        h.n_units = (left < step ? left : step) / 8;
+        h.a = s->a + from;
+        h.c = s->c;
+        for (int t = 0; t < s->n_streams; t++, start += tile_step, h.c += stride) {
+            h.lead = start + section;
+            h.b = start + column;
+            h.ahead = h.b + AHEAD_BYTES;
+            for (size_t at = lead; at > 0; at -= 64) {
+                v16_prefetch(h.ahead - at);
+            }
+            h.lane = 0;
+            if (n_rows <= WHOLE_ROWS) {
+                half(n_rows, 1, 1, 1, f, &h);
+            } else {
+                half(n_rows, 0, 1, 1, f, &h);
+                h.b += 32;
+                h.lane = 8;
+                h.c += 8;
+                half(n_rows, 0, 0, 1, f, &h);
+                h.c -= 8;
+            }
+        }
+    }
+}
+
+#define MICRO(name, micro, f)                                                                      \
     static __attribute__((noinline)) void name(int n_rows, const struct sums_args *s)              \
     {                                                                                              \
         ROW_COUNTS(n_rows, micro, f, s)                                                            \
     }
-MICRO(i6, WEIGHT_I6)
-MICRO(i4, WEIGHT_I4)
+MICRO(i6, micro, WEIGHT_I6)
+MICRO(i4, micro, WEIGHT_I4)
+MICRO(i6_groups, micro_groups, WEIGHT_I6)
+MICRO(i4_groups, micro_groups, WEIGHT_I4)
 
 int avx2_takes_sums(const struct weight *w)
 {
@@ -246,16 +380,14 @@ int avx2_takes_sums(const struct weight *w)
 void avx2_sums_few(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w, int m,
                    int tile, int tile_end)
 {
+    static void (*const micros[2][2])(int, const struct sums_args *) = {{i4, i4_groups},
+                                                                        {i6, i6_groups}};
     struct lanes_quant q = lanes_quant_of(w, tile);
     const int n_tiles = tile_end - tile, quarter = (n_tiles + PANEL_TILES - 1) / PANEL_TILES;
     struct sums_args s = {.ldc = ldc, .a = a, .lda = lda, .q = &q, .stride = quarter};
     for (int i = 0; i < quarter; i++, q.tiles += q.tile_bytes) {
         s.c = c + (size_t)i * TILE_N;
         s.n_streams = (n_tiles - i + quarter - 1) / quarter;
-        if (w->format == WEIGHT_I4) {
-            i4(m, &s);
-        } else {
-            i6(m, &s);
-        }
+        micros[w->format == WEIGHT_I6][q.n_groups > 1](m, &s);
     }
 }
