@@ -2,7 +2,8 @@
 /* AVX2: few int8 rows by codes of 4 and 6 bits.
  *
  * Four quarters of the range of tiles are walked side by side, a group of columns of each by turns,
- * so that every stream is one long run. What is multiplied is half a tile, eight rows of it: then
+ * so that every stream is one long run. One or two rows in groups take the range as one stream: their
+ * chains then stay in registers over a tile. What is multiplied is half a tile, eight rows of it: then
  * the sums of six rows of activations and what they need fit sixteen registers.
  *
  * Codes of 4 and 6 bits are multiplied as bytes, VPMADDUBSW, which adds two products into 16 bits:
@@ -17,8 +18,9 @@
 #include "kernels/lanes/quant.h"
 #include "kernels/x86/x86.h"
 
-#define WHOLE_ROWS  2    /* rows that leave registers for both halves of a tile */
-#define AHEAD_BYTES 2048 /* prefetch distance of a stream, at least */
+#define WHOLE_ROWS      2    /* rows that leave registers for both halves of a tile */
+#define AHEAD_BYTES     2048 /* prefetch distance of a stream, at least */
+#define ONE_AHEAD_BYTES 4096 /* of a single one */
 
 struct sums_args {
     float *c; /* of the first stream's tile */
@@ -45,6 +47,11 @@ struct sums_half {
     const uint8_t *scales, *totals; /* of the first row's group: its scale, its sum of codes */
     float *c;
     size_t ldc;
+};
+
+/* Of so few rows that a whole tile's fit in registers; the others' names are for the macros. */
+struct chains {
+    __m256 f00, f01, f10, f11, f20, f21, f30, f31, f40, f41, f50, f51;
 };
 
 static inline __attribute__((always_inline)) __m256i spread(const uint8_t *a)
@@ -113,10 +120,9 @@ static inline __attribute__((always_inline)) __m256 zero8(const struct sums_half
 }
 
 /* Half a tile, or all of it for so few rows that their sums fit. */
-static inline __attribute__((always_inline)) void half(const int n_rows, const int is_whole,
-                                                       const int is_fetching, const int is_grouped,
-                                                       const enum weight_format f,
-                                                       const struct sums_half *s)
+static inline __attribute__((always_inline)) void
+half(const int n_rows, const int is_whole, const int is_fetching, const int is_grouped,
+     const enum weight_format f, const struct sums_half *s, struct chains *chains)
 {
     const uint8_t *b = s->b, *ahead = s->ahead;
     const size_t lda = s->lda;
@@ -153,27 +159,32 @@ static inline __attribute__((always_inline)) void half(const int n_rows, const i
 #define WIDEN(row_, x, t, y, u, a)                                                                 \
     x = plus32(x, _mm256_madd_epi16(t, ones));                                                     \
     y = is_whole ? plus32(y, _mm256_madd_epi16(u, ones)) : y;
-#define SCALED(x, s_, z_, p)                                                                       \
-    _mm256_storeu_ps(p, _mm256_fmadd_ps(_mm256_fnmadd_ps(z_, n_, _mm256_cvtepi32_ps(x)),           \
-                                        _mm256_mul_ps(s_, sa_), _mm256_loadu_ps(p)));
+#define SCALED(x, s_, z_, acc)                                                                     \
+    _mm256_fmadd_ps(_mm256_fnmadd_ps(z_, n_, _mm256_cvtepi32_ps(x)), _mm256_mul_ps(s_, sa_), acc)
+#define ADDED(o_, acc) _mm256_fmadd_ps(n_, _mm256_mul_ps(o_, sa_), acc)
+/* The chains of a whole tile are in registers, those of half a tile in c. */
 #define SCALE(row_, x, t, y, u, a)                                                                 \
     {                                                                                              \
         const __m256 sa_ = _mm256_castsi256_ps(spread(s->scales + row_ * lda));                    \
         const __m256 n_ = _mm256_cvtepi32_ps(spread(s->totals + row_ * lda));                      \
-        SCALED(x, s0, z0, to + row_ * s->ldc)                                                      \
         if (is_whole) {                                                                            \
-            SCALED(y, s1, z1, to + row_ * s->ldc + 8)                                              \
+            chains->f##row_##0 = SCALED(x, s0, z0, chains->f##row_##0);                            \
+            chains->f##row_##1 = SCALED(y, s1, z1, chains->f##row_##1);                            \
+        } else {                                                                                   \
+            float *const p_ = s->c + row_ * s->ldc;                                                \
+            _mm256_storeu_ps(p_, SCALED(x, s0, z0, _mm256_loadu_ps(p_)));                          \
         }                                                                                          \
     }
-#define ADDED(o_, p)                                                                               \
-    _mm256_storeu_ps(p, _mm256_fmadd_ps(n_, _mm256_mul_ps(o_, sa_), _mm256_loadu_ps(p)));
 #define OFFSET(row_, x, t, y, u, a)                                                                \
     {                                                                                              \
         const __m256 sa_ = _mm256_castsi256_ps(spread(s->scales + row_ * lda));                    \
         const __m256 n_ = _mm256_cvtepi32_ps(spread(s->totals + row_ * lda));                      \
-        ADDED(o0, to + row_ * s->ldc)                                                              \
         if (is_whole) {                                                                            \
-            ADDED(o1, to + row_ * s->ldc + 8)                                                      \
+            chains->f##row_##0 = ADDED(o0, chains->f##row_##0);                                    \
+            chains->f##row_##1 = ADDED(o1, chains->f##row_##1);                                    \
+        } else {                                                                                   \
+            float *const p_ = s->c + row_ * s->ldc;                                                \
+            _mm256_storeu_ps(p_, ADDED(o0, _mm256_loadu_ps(p_)));                                  \
         }                                                                                          \
     }
 /* DO for the four columns that are OF(i), at byte `at` of the rows */
@@ -242,7 +253,6 @@ static inline __attribute__((always_inline)) void half(const int n_rows, const i
     if (is_grouped) {
         const int has_offset = s->q->w->has_offset;
         const struct weight_parts *const parts = &s->q->at;
-        float *const to = s->c;
         const __m256 none = _mm256_setzero_ps();
         const __m256 s0 = scale8(s, s->lane), z0 = zero8(s, s->lane, f);
         const __m256 s1 = is_whole ? scale8(s, 8) : none, z1 = is_whole ? zero8(s, 8, f) : none;
@@ -294,12 +304,12 @@ micro(const int n_rows, const enum weight_format f, const struct sums_args *s)
             h.ahead = start + (later < code_bytes ? later : later - code_bytes + q.tile_bytes);
             h.sum = sums[t];
             if (n_rows <= WHOLE_ROWS) {
-                half(n_rows, 1, 1, 0, f, &h);
+                half(n_rows, 1, 1, 0, f, &h, NULL);
             } else {
-                half(n_rows, 0, 1, 0, f, &h);
+                half(n_rows, 0, 1, 0, f, &h, NULL);
                 h.b += 32;
                 h.sum += TILE_N / 2;
-                half(n_rows, 0, 0, 0, f, &h);
+                half(n_rows, 0, 0, 0, f, &h, NULL);
             }
             if (is_last) {
                 lanes_scale_tile(s->c + tile * TILE_N, s->ldc, sums[t], TILE_N, &q, (int)tile, 0,
@@ -312,7 +322,7 @@ micro(const int n_rows, const enum weight_format f, const struct sums_args *s)
     }
 }
 
-/* The same in groups. */
+/* The same in groups. Up to WHOLE_ROWS rows have one stream. */
 static inline __attribute__((always_inline)) void
 micro_groups(const int n_rows, const enum weight_format f, const struct sums_args *s)
 {
@@ -320,7 +330,10 @@ micro_groups(const int n_rows, const enum weight_format f, const struct sums_arg
     const int k = q->w->k, step = q->group;
     const size_t tile_step = (size_t)s->stride * q->tile_bytes, stride = (size_t)s->stride * TILE_N;
     struct sums_half h = {.lda = s->lda, .q = q, .ldc = s->ldc};
-    for (int t = 0; t < s->n_streams; t++) {
+    const size_t ahead = n_rows <= WHOLE_ROWS ? ONE_AHEAD_BYTES : AHEAD_BYTES;
+    const __m256 none = _mm256_setzero_ps();
+    struct chains y = {.f00 = none, .f01 = none, .f10 = none, .f11 = none};
+    for (int t = 0; n_rows > WHOLE_ROWS && t < s->n_streams; t++) {
         for (int row = 0; row < n_rows; row++) {
             v16_store(s->c + (size_t)row * s->ldc + (size_t)t * stride, v16_zero());
         }
@@ -342,22 +355,30 @@ micro_groups(const int n_rows, const enum weight_format f, const struct sums_arg
         for (int t = 0; t < s->n_streams; t++, start += tile_step, h.c += stride) {
             h.lead = start + section;
             h.b = start + column;
-            h.ahead = h.b + AHEAD_BYTES;
+            h.ahead = h.b + ahead;
             for (size_t at = lead; at > 0; at -= 64) {
                 v16_prefetch(h.ahead - at);
             }
             h.lane = 0;
             if (n_rows <= WHOLE_ROWS) {
-                half(n_rows, 1, 1, 1, f, &h);
+                half(n_rows, 1, 1, 1, f, &h, &y);
             } else {
-                half(n_rows, 0, 1, 1, f, &h);
+                half(n_rows, 0, 1, 1, f, &h, NULL);
                 h.b += 32;
                 h.lane = 8;
                 h.c += 8;
-                half(n_rows, 0, 0, 1, f, &h);
+                half(n_rows, 0, 0, 1, f, &h, NULL);
                 h.c -= 8;
             }
         }
+    }
+    if (n_rows <= WHOLE_ROWS) {
+        _mm256_storeu_ps(s->c, y.f00);
+        _mm256_storeu_ps(s->c + 8, y.f01);
+    }
+    if (n_rows == WHOLE_ROWS) {
+        _mm256_storeu_ps(s->c + s->ldc, y.f10);
+        _mm256_storeu_ps(s->c + s->ldc + 8, y.f11);
     }
 }
 
@@ -383,7 +404,8 @@ void avx2_sums_few(float *c, size_t ldc, const void *a, size_t lda, const struct
     static void (*const micros[2][2])(int, const struct sums_args *) = {{i4, i4_groups},
                                                                         {i6, i6_groups}};
     struct lanes_quant q = lanes_quant_of(w, tile);
-    const int n_tiles = tile_end - tile, quarter = (n_tiles + PANEL_TILES - 1) / PANEL_TILES;
+    const int most = q.n_groups > 1 && m <= WHOLE_ROWS ? 1 : PANEL_TILES;
+    const int n_tiles = tile_end - tile, quarter = (n_tiles + most - 1) / most;
     struct sums_args s = {.ldc = ldc, .a = a, .lda = lda, .q = &q, .stride = quarter};
     for (int i = 0; i < quarter; i++, q.tiles += q.tile_bytes) {
         s.c = c + (size_t)i * TILE_N;
