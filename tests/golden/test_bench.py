@@ -424,3 +424,18 @@ def test_a_broken_file_of_a_comparison_ends_the_report_and_a_resumed_session_in_
         r = subprocess.run([sys.executable, *map(str, cmd)], capture_output=True, text=True, timeout=60)
         assert r.returncode == 1 and r.stderr.count("\n") == 1 and str(f) in r.stderr and words in r.stderr, r.stderr
     assert f.read_text() == text
+
+
+def test_a_ratio_of_a_comparison_is_the_median_of_those_of_turns_next_to_each_other(tmp_path):
+    """The machine halves its speed in between, as it does; of each program another turn is hit."""
+    def write(program, turns):
+        machine = {"cpu": "x", "threads": 2, "version": "1", "machine_before": [1.0, None, None]}
+        (tmp_path / f"bf16.{program}.json").write_text(json.dumps({"format": "bf16", "program": program, "turns": [
+            {"case": "decode", "args": program, "time": t, "tok/s": speed, **machine} for t, speed in turns]}))
+    write("tern", [(1, 100.0), (100, 52.0), (200, 54.0)])
+    write("llama.cpp", [(10, 50.0), (90, 26.0), (210, 18.0), (1000, 50.0), (1100, 50.0)])
+    r = subprocess.run([sys.executable, ternlib.SOURCE / "bench" / "compare-report", *tmp_path.iterdir()],
+                       capture_output=True, text=True, timeout=60)
+    row = next((x for x in r.stdout.splitlines() if x.startswith("| decode |")), None)
+    assert row == "| decode | 54.0 (52.0–100) | 50.0 (18.0–50.0) | **2.00** (2.00–3.00) |", r
+    assert "Ratios: **median** (lowest–highest) of tern's turns, each to the other's nearest in time." in r.stdout
