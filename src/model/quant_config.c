@@ -164,7 +164,8 @@ static int check_keys(const struct reader *r, const struct json *o, const char *
 }
 
 /* Not plain: classes and groups that POSIX expressions read in another way, and what the C library
- * needs endless memory or time for (counted repeats in each other, back-references). */
+ * needs endless memory or time for (counted repeats in each other, back-references, and `+` of what
+ * is repeated or a group already: it copies that, so a row of them doubles it each time). */
 static int is_plain_regex(const char *s)
 {
     if (strlen(s) > 512 || strstr(s, "(?") != NULL || strchr(s, '{') != NULL) {
@@ -175,7 +176,11 @@ static int is_plain_regex(const char *s)
             return 0;
         }
     }
-    return 1;
+    int n_copies = 0;
+    for (const char *p = s; (p = strchr(p, '+')) != NULL; p++) {
+        n_copies += p > s && strchr("+*?)", p[-1]) != NULL;
+    }
+    return n_copies <= 4;
 }
 
 static int read_patterns(const struct reader *r, const struct json *o, const char *field,
