@@ -413,26 +413,43 @@ static void add_class_tokens(const struct grammar *g, const struct gram_class_ma
     }
 }
 
-/* May another stack top than `class_top` begin with a byte of the class? */
-static int is_shared(const struct grammar *g, const struct config *c, int class_top,
-                     const struct gram_class_masks *m)
+static int begins_in(const struct grammar *g, int32_t item, const struct gram_class_masks *m)
 {
-    for (int i = 0; i < c->n; i++) {
-        const struct gram_state *s = &g->g.states[g->items[g->tops[c->first + i]].state];
-        for (int k = 0; i != class_top && k < s->n; k++) {
-            for (int b = g->g.edges[s->first + k].lo; b <= g->g.edges[s->first + k].hi; b++) {
-                if (m->first_byte[b]) {
-                    return 1;
-                }
+    const struct gram_state *s = &g->g.states[g->items[item].state];
+    for (int k = 0; k < s->n; k++) {
+        for (int b = g->g.edges[s->first + k].lo; b <= g->g.edges[s->first + k].hi; b++) {
+            if (m->first_byte[b]) {
+                return 1;
             }
         }
     }
     return 0;
 }
 
+/* May another stack top than `class_top`, or what follows its repeat, begin with a byte of the
+ * class? Then a token of such characters only can be one that leaves the repeat. */
+static int is_shared(struct grammar *g, const struct config *c, int class_top, struct item repeat,
+                     const struct gram_class_masks *m)
+{
+    struct closure after;
+    for (int i = 0; i < c->n; i++) {
+        if (i != class_top && begins_in(g, g->tops[c->first + i], m)) {
+            return 1;
+        }
+    }
+    begin(g, &after);
+    push(g, &after, g->g.states[repeat.state].next, 0, repeat.parent);
+    close_over(g, &after);
+    int shared = after.failed;
+    for (int i = 0; i < after.n_found && !shared; i++) {
+        shared = begins_in(g, g->found[i], m);
+    }
+    return shared;
+}
+
 /* ORs in the tokens that stay inside a repeated character class that is a stack top. Returns the
  * masks of a class whose tokens are decided by that, so that the walk may skip them: all of them
- * are allowed, or no other stack top could match one that is too long. */
+ * are allowed, or neither another stack top nor what follows could match one that is too long. */
 static const struct gram_class_masks *mask_repeats(struct grammar *g, const struct config *c,
                                                    uint32_t *mask)
 {
@@ -456,7 +473,7 @@ static const struct gram_class_masks *mask_repeats(struct grammar *g, const stru
         }
         if (room >= m->max_chars) {
             skip = m;
-        } else if (skip == NULL && !is_shared(g, c, i, m)) {
+        } else if (skip == NULL && !is_shared(g, c, i, parent, m)) {
             skip = m;
         }
     }
