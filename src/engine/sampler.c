@@ -4,8 +4,9 @@
  *
  * A vocabulary of 100,000 entries is never sorted. What survives min_p, top_k and top_p is always
  * "the largest ones", so each filter is a threshold:
- *  - one pass divides by the temperature and weighs every entry, w = exp(y - max), with sums and
- * maxima per chunk;
+ *  - one pass divides by the temperature and weighs every entry, w = exp(y - max), and keeps only
+ * sums and maxima per chunk (the kernel `weigh`): whatever then looks into a chunk weighs it once
+ * more, which is less work than to write all y and w;
  *  - a lower bound for what can survive comes for free: the k-th largest chunk maximum for top_k,
  * and (1 - p) * total / vocabulary for top_p (all entries up to that weight together are at most 1
  * - p); it leaves a short list;
@@ -14,8 +15,9 @@
  * the k-th; top_p keeps an entry while the larger ones together weigh less than p, and ties there
  * go to the lower id; entries with weight 0 (exp below 2^-125) are never drawn.
  *
- * Everything is summed in double, in a fixed order, with an own exp and log, and one uniform number
- * is drawn per token: the result depends on the row and its parameters only. */
+ * Everything is summed in double, in a fixed order (a chunk as `weigh` does, chunks and entries of a
+ * list ascending), with an own exp and log, and one uniform number is drawn per token: the result
+ * depends on the row and its parameters only. */
 #include "engine/sampler.h"
 
 #include "engine/rng.h"
@@ -27,7 +29,7 @@
 
 #define GREEDY_BELOW    1e-5
 #define MIN_TEMPERATURE 0.01
-#define CHUNK           256
+#define CHUNK           WEIGH_CHUNK
 #define LANES           4
 
 typedef float vec_f __attribute__((vector_size(16)));
@@ -38,17 +40,22 @@ struct sampler {
     int vocab_size;
     int n_chunks;
     float *y;          /* [n_chunks * CHUNK] modified logits, 64-byte aligned */
-    float *w;          /* [n_chunks * CHUNK] weights */
     float *masked;     /* [n_chunks * CHUNK] logits that a grammar leaves */
     uint32_t *mask;    /* [n_chunks * CHUNK / 32] */
     int32_t *count;    /* [vocab_size] zero between calls */
     double *chunk_sum; /* [n_chunks] */
     float *chunk_max;  /* [n_chunks] */
-    float *sorted;     /* [n_chunks] */
+    float *tops;       /* [n_chunks] scratch of bound_of_kth */
     int32_t *list_id;  /* the survivors, ascending ids */
     float *list_y, *list_w;
     int n_list;
     int32_t *picked; /* scratch of walk_down */
+};
+
+/* A row whose chunks are weighed: y = x / temperature, w = exp(y - max), max the largest y. */
+struct scaled {
+    const float *x;
+    float temperature, max;
 };
 
 /* ---- life ---- */
@@ -61,7 +68,7 @@ static size_t padded(int vocab_size)
 size_t sampler_bytes(int vocab_size)
 {
     size_t n = padded(vocab_size);
-    return n * (5 * sizeof(float) + 3 * sizeof(int32_t)) + n / 8 +
+    return n * (4 * sizeof(float) + 3 * sizeof(int32_t)) + n / 8 +
            n / CHUNK * (sizeof(double) + 2 * sizeof(float));
 }
 
@@ -77,19 +84,18 @@ int sampler_open(struct sampler **out, const struct kernels *k, int vocab_size, 
     s->vocab_size = vocab_size;
     s->n_chunks = (int)(n / CHUNK);
     s->y = aligned_alloc(64, n * sizeof *s->y);
-    s->w = aligned_alloc(64, n * sizeof *s->w);
     s->masked = aligned_alloc(64, n * sizeof *s->masked);
     s->mask = malloc(n / 8);
     s->count = calloc(n, sizeof *s->count);
     s->chunk_sum = malloc((size_t)s->n_chunks * sizeof *s->chunk_sum);
     s->chunk_max = malloc((size_t)s->n_chunks * sizeof *s->chunk_max);
-    s->sorted = malloc((size_t)s->n_chunks * sizeof *s->sorted);
+    s->tops = malloc((size_t)s->n_chunks * sizeof *s->tops);
     s->list_id = malloc(n * sizeof *s->list_id);
     s->list_y = malloc(n * sizeof *s->list_y);
     s->list_w = malloc(n * sizeof *s->list_w);
     s->picked = malloc(n * sizeof *s->picked);
-    if (!s->y || !s->w || !s->masked || !s->mask || !s->count || !s->chunk_sum || !s->chunk_max ||
-        !s->sorted || !s->list_id || !s->list_y || !s->list_w || !s->picked) {
+    if (!s->y || !s->masked || !s->mask || !s->count || !s->chunk_sum || !s->chunk_max ||
+        !s->tops || !s->list_id || !s->list_y || !s->list_w || !s->picked) {
         sampler_close(s);
         return err_set(e, ERR_NOMEM, "sampler: out of memory");
     }
@@ -103,13 +109,12 @@ void sampler_close(struct sampler *s)
         return;
     }
     free(s->y);
-    free(s->w);
     free(s->masked);
     free(s->mask);
     free(s->count);
     free(s->chunk_sum);
     free(s->chunk_max);
-    free(s->sorted);
+    free(s->tops);
     free(s->list_id);
     free(s->list_y);
     free(s->list_w);
@@ -229,62 +234,39 @@ static void apply_penalties(struct sampler *s, const struct sampler_row *r)
 
 /* ---- weights ---- */
 
-/* exp(x) for x <= 0 in one rounding to about 1 ulp; 0 below -86.6 (so nothing is denormal) and for
- * NaN. */
-static inline void exp4(const float *x, float *out)
+/* ln(x) for a finite x >= 2^-1022, about 1 ulp: x = m * 2^e with m near 1, then the atanh series.
+ */
+static double ln(double x)
 {
-    vec_f v;
-    memcpy(&v, x, sizeof v);
-    vec_i alive = v > -86.6f;
-    v = (vec_f)((vec_i)v & alive);
-    const vec_f magic = {12582912.0f, 12582912.0f, 12582912.0f,
-                         12582912.0f}; /* 1.5 * 2^23: rounds to integer */
-    vec_f shifted = v * 1.44269504f + magic;
-    vec_f n = shifted - magic;
-    vec_f f = v - n * 0.693145752f - n * 1.42860677e-6f; /* ln 2 in two parts */
-    vec_f p = f * (1.0f / 5040.0f) + (1.0f / 720.0f);
-    p = p * f + (1.0f / 120.0f);
-    p = p * f + (1.0f / 24.0f);
-    p = p * f + (1.0f / 6.0f);
-    p = p * f + 0.5f;
-    p = p * f + 1.0f;
-    p = p * f + 1.0f;
-    vec_i exponent = ((vec_i)shifted - (vec_i)magic) << 23;
-    vec_i bits = ((vec_i)p + exponent) & alive;
-    memcpy(out, &bits, sizeof bits);
+    int e;
+    double m = frexp(x, &e);
+    if (m < 0.70710678118654752) {
+        m *= 2.0;
+        e--;
+    }
+    double s = (m - 1.0) / (m + 1.0), s2 = s * s, sum = 0.0;
+    for (int k = 23; k >= 3; k -= 2) {
+        sum = (sum + 1.0 / k) * s2;
+    }
+    return (double)e * 0.69314718055994531 + 2.0 * s * (1.0 + sum);
 }
 
-/* y /= temperature, w = exp(y - max); sums and maxima per chunk. y is padded with -inf. */
-static void weigh(struct sampler *s, const float *x, float temperature, float max)
+/* Sums and maxima of all chunks. */
+static void weigh(struct sampler *s, const struct scaled *r)
 {
-    size_t n = (size_t)s->vocab_size, n_padded = padded(s->vocab_size);
-    if (x != s->y) {
-        memcpy(s->y, x, n * sizeof *x);
-    }
-    for (size_t i = n; i < n_padded; i++) {
-        s->y[i] = -INFINITY;
-    }
-    for (int c = 0; c < s->n_chunks; c++) {
-        float *y = s->y + (size_t)c * CHUNK, *w = s->w + (size_t)c * CHUNK;
-        double sum[LANES] = {0};
-        vec_f best = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
-        for (int i = 0; i < CHUNK; i += LANES) {
-            vec_f v, d;
-            memcpy(&v, y + i, sizeof v);
-            v = v / temperature;
-            memcpy(y + i, &v, sizeof v);
-            vec_i larger = v > best;
-            best = (vec_f)(((vec_i)v & larger) | ((vec_i)best & ~larger));
-            d = v - max;
-            exp4((const float *)&d, w + i);
-            for (int l = 0; l < LANES; l++) {
-                sum[l] += (double)w[i + l];
-            }
-        }
-        s->chunk_sum[c] = (sum[0] + sum[2]) + (sum[1] + sum[3]);
-        float a = best[0] > best[1] ? best[0] : best[1], b = best[2] > best[3] ? best[2] : best[3];
-        s->chunk_max[c] = a > b ? a : b;
-    }
+    s->kernels->weigh(r->x, s->vocab_size, r->temperature, r->max, NULL, NULL, s->chunk_sum,
+                      s->chunk_max);
+}
+
+/* y and w of one chunk; returns how many entries it has. */
+static int weigh_chunk(const struct sampler *s, const struct scaled *r, int c, float *y, float *w)
+{
+    double sum;
+    float top;
+    int n = s->vocab_size - c * CHUNK;
+    n = n < CHUNK ? n : CHUNK;
+    s->kernels->weigh(r->x + (size_t)c * CHUNK, n, r->temperature, r->max, y, w, &sum, &top);
+    return n;
 }
 
 /* ---- thresholds ---- */
@@ -350,35 +332,56 @@ static float walk_down(const struct sampler *s, int by_weight, double target, do
     return key_value(prefix);
 }
 
-static int descending(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x < y) - (x > y);
-}
-
-/* A value that at least k entries reach: the k-th largest of the chunk maxima. */
+/* A value that at least k entries reach: the k-th largest of the chunk maxima. Each round splits
+ * v[from..to) into those above a pivot, those equal to it and those below, and goes on with the part
+ * that holds place k - 1 of the descending order. */
 static float bound_of_kth(struct sampler *s, int k)
 {
     if (k > s->n_chunks) {
         return -INFINITY;
     }
-    memcpy(s->sorted, s->chunk_max, (size_t)s->n_chunks * sizeof *s->sorted);
-    qsort(s->sorted, (size_t)s->n_chunks, sizeof *s->sorted, descending);
-    return s->sorted[k - 1];
+    float *v = s->tops;
+    memcpy(v, s->chunk_max, (size_t)s->n_chunks * sizeof *v);
+    for (int from = 0, to = s->n_chunks;;) {
+        const float pivot = v[from + (to - from) / 2];
+        int above = from, below = to;
+        for (int i = from; i < below;) {
+            const float x = v[i];
+            if (x > pivot) {
+                v[i++] = v[above];
+                v[above++] = x;
+            } else if (x < pivot) {
+                v[i] = v[--below];
+                v[below] = x;
+            } else {
+                i++;
+            }
+        }
+        if (k - 1 >= above && k - 1 < below) {
+            return pivot;
+        }
+        from = k - 1 < above ? from : below;
+        to = k - 1 < above ? above : to;
+    }
 }
 
-static void gather(struct sampler *s, float y_bound, float w_bound)
+/* Entries that weigh something, at least w_bound, and have at least y_bound. */
+static void gather(struct sampler *s, const struct scaled *r, float y_bound, float w_bound)
 {
+    /* Nothing below this weighs w_bound: a thousandth is more than all roundings. */
+    const double y_least = w_bound > 0.0f ? (double)r->max + ln(w_bound) - 1e-3 : -INFINITY;
+    float y[CHUNK], w[CHUNK];
     int n = 0;
     for (int c = 0; c < s->n_chunks; c++) {
-        if (!(s->chunk_max[c] >= y_bound)) {
+        if (!(s->chunk_max[c] >= y_bound && (double)s->chunk_max[c] >= y_least)) {
             continue;
         }
-        for (int i = c * CHUNK; i < (c + 1) * CHUNK; i++) {
-            s->list_id[n] = i;
-            s->list_y[n] = s->y[i];
-            s->list_w[n] = s->w[i];
-            n += s->w[i] > 0.0f && s->w[i] >= w_bound && s->y[i] >= y_bound;
+        const int n_entries = weigh_chunk(s, r, c, y, w);
+        for (int i = 0; i < n_entries; i++) {
+            s->list_id[n] = c * CHUNK + i;
+            s->list_y[n] = y[i];
+            s->list_w[n] = w[i];
+            n += w[i] > 0.0f && w[i] >= w_bound && y[i] >= y_bound;
         }
     }
     s->n_list = n;
@@ -451,18 +454,21 @@ static int32_t draw_from_list(const struct sampler *s, double u, const struct nu
     return s->list_id[last];
 }
 
-static int32_t draw_from_all(const struct sampler *s, double u, double total)
+static int32_t draw_from_all(const struct sampler *s, const struct scaled *r, double u,
+                             double total)
 {
+    float y[CHUNK], w[CHUNK];
     double target = u * total, before = 0.0;
     int c = 0;
     while (c < s->n_chunks - 1 && !(before + s->chunk_sum[c] > target)) {
         before += s->chunk_sum[c++];
     }
     int32_t last = -1;
-    for (int32_t i = c * CHUNK; i < (c + 1) * CHUNK; i++) {
-        if (s->w[i] > 0.0f) {
-            before += (double)s->w[i];
-            last = i;
+    const int n = weigh_chunk(s, r, c, y, w);
+    for (int i = 0; i < n; i++) {
+        if (w[i] > 0.0f) {
+            before += (double)w[i];
+            last = c * CHUNK + i;
             if (before > target) {
                 break;
             }
@@ -477,7 +483,8 @@ static int32_t draw_random(struct sampler *s, const struct sampler_row *r, const
 {
     const struct sampling_params *p = r->params;
     float temperature = (float)fmax(p->temperature, MIN_TEMPERATURE);
-    weigh(s, x, temperature, x[best] / temperature);
+    const struct scaled scaled = {x, temperature, x[best] / temperature};
+    weigh(s, &scaled);
     double total = 0.0;
     for (int c = 0; c < s->n_chunks; c++) {
         total += s->chunk_sum[c];
@@ -488,7 +495,7 @@ static int32_t draw_random(struct sampler *s, const struct sampler_row *r, const
     double u = rng_uniform(r->seed, (uint64_t)r->n_out);
     int by_k = p->top_k > 0 && p->top_k < s->vocab_size, by_p = p->top_p < 1.0;
     if (!by_k && !by_p && p->min_p == 0.0) {
-        int32_t id = draw_from_all(s, u, total);
+        int32_t id = draw_from_all(s, &scaled, u, total);
         return id >= 0 ? id : best; /* the last chunk may be empty when u is at its end */
     }
     float y_bound = by_k ? bound_of_kth(s, p->top_k) : -INFINITY;
@@ -496,7 +503,7 @@ static int32_t draw_random(struct sampler *s, const struct sampler_row *r, const
     if (!by_k && p->min_p == 0.0) {
         w_bound = 0.999 * (1.0 - p->top_p) * total / s->vocab_size;
     }
-    gather(s, y_bound, (float)w_bound);
+    gather(s, &scaled, y_bound, (float)w_bound);
     if (by_k && s->n_list > p->top_k) {
         double before;
         keep(s, walk_down(s, 0, p->top_k, &before), s->n_list);
@@ -533,23 +540,6 @@ int32_t sampler_draw(struct sampler *s, const struct sampler_row *r)
 }
 
 /* ---- log-probabilities ---- */
-
-/* ln(x) for a finite x >= 2^-1022, about 1 ulp: x = m * 2^e with m near 1, then the atanh series.
- */
-static double ln(double x)
-{
-    int e;
-    double m = frexp(x, &e);
-    if (m < 0.70710678118654752) {
-        m *= 2.0;
-        e--;
-    }
-    double s = (m - 1.0) / (m + 1.0), s2 = s * s, sum = 0.0;
-    for (int k = 23; k >= 3; k -= 2) {
-        sum = (sum + 1.0 / k) * s2;
-    }
-    return (double)e * 0.69314718055994531 + 2.0 * s * (1.0 + sum);
-}
 
 static float logprob(float x, double max, double log_sum)
 {

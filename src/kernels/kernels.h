@@ -368,6 +368,8 @@ struct act_kernels {
                      int m, int head0, int head1);
 };
 
+#define WEIGH_CHUNK 256
+
 struct kernels {
     enum cpu_level level;
     struct act_kernels act[ACT_TYPE_COUNT];
@@ -388,6 +390,12 @@ struct kernels {
     int (*argmax)(const float *x, int n);
     /* max(x) and sum of exp(x - max) in double, lanes as above: for log-softmax of logits. */
     void (*logsumexp)(const float *x, int n, float *max, double *sum);
+    /* What drawing from logits adds up: y = x / temperature and w = kernel_weight(y - max), for a
+     * max that is the largest y. For each WEIGH_CHUNK entries, the last few included: sum[c] of w in
+     * double, lanes as above, and top[c], the largest y, -inf when all are NaN. y and w are both
+     * NULL or [n]. */
+    void (*weigh)(const float *x, int n, float temperature, float max, float *y, float *w,
+                  double *sum, float *top);
 };
 
 /* The table for a level this machine has (static storage; NULL for a level it lacks or that isn't

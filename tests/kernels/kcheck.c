@@ -814,6 +814,46 @@ static void check_logits(struct checker *c, int n, int kind)
     release_all();
 }
 
+/* Rows of finite numbers, -inf and NaN: what the sampler draws from. */
+static void check_weigh(struct checker *c, int n, float temperature, int kind)
+{
+    const size_t n_chunks = ((size_t)n + WEIGH_CHUNK - 1) / WEIGH_CHUNK;
+    float *x = floats(c, 1, (size_t)n, n, kind == 1 ? TINY : PLAIN), max = -INFINITY;
+    for (int i = 0; i < n; i++) {
+        x[i] = kind == 1 ? x[i] : x[i] * (kind == 2 ? 1e3f : 20.0f);
+        x[i] = kind == 3 && i % 3 == 0 ? NAN : kind == 3 && i % 3 == 1 ? -INFINITY : x[i];
+        const float y = ref_div(x[i], temperature);
+        max = y > max ? y : max;
+    }
+    max = isfinite(max) ? max : 0.0f; /* all of them are NaN or -inf */
+    float *want_y = floats(c, 1, (size_t)n, n, PLAIN), *want_w = floats(c, 1, (size_t)n, n, PLAIN);
+    float *y = floats(c, 1, (size_t)n, n, PLAIN), *w = floats(c, 1, (size_t)n, n, PLAIN);
+    double *want_sum = guard(n_chunks * sizeof(double), 64);
+    double *sum = guard(n_chunks * sizeof(double), 64);
+    float *want_top = floats(c, 1, n_chunks, (int)n_chunks, PLAIN);
+    float *top = floats(c, 1, n_chunks, (int)n_chunks, PLAIN);
+    c->ref->weigh(x, n, temperature, max, want_y, want_w, want_sum, want_top);
+    for (int i = 0; i < 2 * c->n_levels; i++) {
+        const struct kernels *k = c->level[i / 2];
+        const int writes = i % 2;
+        k->weigh(x, n, temperature, max, writes ? y : NULL, writes ? w : NULL, sum, top);
+        for (size_t j = 0; j < n_chunks; j++) {
+            top[j] += 0.0f;
+            want_top[j] += 0.0f;
+            if (memcmp(&sum[j], &want_sum[j], sizeof *sum) != 0) {
+                report(c, k, "sum of weights", j, sum[j], want_sum[j]);
+            }
+        }
+        equal_floats(c, k, "weights: maxima", top, want_top, n_chunks);
+        if (writes) {
+            equal_floats(c, k, "weights: y", y, want_y, (size_t)n);
+            equal_floats(c, k, "weights", w, want_w, (size_t)n);
+        }
+        c->n_cases++;
+    }
+    release_all();
+}
+
 #if defined(__x86_64__)
 /* That VDPBF16PS is the chain of kernels.h: fma(even, fma(odd, acc)) with denormals flushed. */
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) static void
@@ -1056,6 +1096,8 @@ static void check_all(struct checker *c)
         static const int ns[] = {1, 5, 16, 17, 100, 4097};
         for (size_t i = 0; i < sizeof ns / sizeof ns[0]; i++) {
             check_logits(c, ns[i], kind);
+            check_weigh(c, ns[i], kind == 0 ? 1.0f : 0.7f, kind);
+            check_weigh(c, ns[i] + 250, kind == 0 ? 2.5f : 1.0f, kind);
         }
     }
 }

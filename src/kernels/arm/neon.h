@@ -53,6 +53,8 @@ void neon_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m, 
                        enum input_format f, int group, float fixed);
 int neon_argmax(const float *x, int n);
 void neon_logsumexp(const float *x, int n, float *max, double *sum);
+void neon_weigh(const float *x, int n, float temperature, float max, float *y, float *w,
+                double *sum, float *top);
 void neon_pack(void *dst, enum weight_format format, int n, int k, const void *src,
                enum dtype src_type, size_t stride_row, size_t stride_col, int tile0, int tile1,
                int tile_step, int tile_offset);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NEON: argmax and log-sum-exp. */
+/* NEON: operations on logits. */
 #include "kernels/arm/neon_v16.h"
 
 #include "kernels/arm/neon.h"
@@ -13,4 +13,10 @@ int neon_argmax(const float *x, int n)
 void neon_logsumexp(const float *x, int n, float *max, double *sum)
 {
     lanes_logsumexp(x, n, max, sum);
+}
+
+void neon_weigh(const float *x, int n, float temperature, float max, float *y, float *w,
+                double *sum, float *top)
+{
+    lanes_weigh(x, n, temperature, max, y, w, sum, top);
 }

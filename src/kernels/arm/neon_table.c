@@ -42,4 +42,5 @@ const struct kernels kernels_neon = {
     .attn_fold = neon_attn_fold,
     .argmax = neon_argmax,
     .logsumexp = neon_logsumexp,
+    .weigh = neon_weigh,
 };

@@ -196,6 +196,19 @@ static inline v16 v16_keep_n(v16 x, int n, v16 other)
                  v16_keep4(x.c, n, 8, other.c), v16_keep4(x.d, n, 12, other.d)};
 }
 
+static inline float32x4_t v16_keep_above4(float32x4_t x, float32x4_t v, float bound)
+{
+    return vreinterpretq_f32_u32(
+        vandq_u32(vreinterpretq_u32_f32(x), vcgtq_f32(v, vdupq_n_f32(bound))));
+}
+
+/* x where v > bound, else +0; NaN is above nothing. */
+static inline v16 v16_keep_above(v16 x, v16 v, float bound)
+{
+    return (v16){v16_keep_above4(x.a, v.a, bound), v16_keep_above4(x.b, v.b, bound),
+                 v16_keep_above4(x.c, v.c, bound), v16_keep_above4(x.d, v.d, bound)};
+}
+
 static inline float32x4_t v16_scale4(float32x4_t p, float32x4_t t, float magic)
 {
     int32x4_t i = vsubq_s32(vreinterpretq_s32_f32(t), vreinterpretq_s32_f32(vdupq_n_f32(magic)));

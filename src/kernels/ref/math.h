@@ -127,4 +127,35 @@ static inline float kernel_exp(float x)
     return ref_mul(p, ref_from_bits((uint32_t)(i - half + 127) << 23));
 }
 
+/* exp(v) for v <= 0, for drawing: rounded after each operation, no fma, to about 1 ulp; 0 from
+ * WEIGHT_FROM down, so that no weight is denormal, and for NaN. Neither an operand nor a result but
+ * v itself can be denormal, and a denormal v gives 1 as 0 does: plain arithmetic is right in any
+ * mode. */
+#define WEIGHT_FROM   (-86.6f)
+#define WEIGHT_LOG2E  1.44269504f
+#define WEIGHT_LN2_HI 0.693145752f
+#define WEIGHT_LN2_LO 1.42860677e-6f
+#define WEIGHT_C3     (1.0f / 6.0f)
+#define WEIGHT_C4     (1.0f / 24.0f)
+#define WEIGHT_C5     (1.0f / 120.0f)
+#define WEIGHT_C6     (1.0f / 720.0f)
+#define WEIGHT_C7     (1.0f / 5040.0f)
+
+static inline float kernel_weight(float v)
+{
+    if (!(v > WEIGHT_FROM)) {
+        return 0.0f;
+    }
+    float t = v * WEIGHT_LOG2E + EXP_MAGIC, n = t - EXP_MAGIC;
+    float f = v - n * WEIGHT_LN2_HI - n * WEIGHT_LN2_LO;
+    float p = f * WEIGHT_C7 + WEIGHT_C6;
+    p = p * f + WEIGHT_C5;
+    p = p * f + WEIGHT_C4;
+    p = p * f + WEIGHT_C3;
+    p = p * f + 0.5f;
+    p = p * f + 1.0f;
+    p = p * f + 1.0f;
+    return ref_from_bits(ref_bits(p) + ((ref_bits(t) - ref_bits(EXP_MAGIC)) << 23));
+}
+
 #endif

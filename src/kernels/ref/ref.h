@@ -71,6 +71,8 @@ void ref_attn_fold(float *m, float *l, float *acc, const float *m2, const float 
                    const float *acc2, int n_q, int head_dim);
 int ref_argmax(const float *x, int n);
 void ref_logsumexp(const float *x, int n, float *max, double *sum);
+void ref_weigh(const float *x, int n, float temperature, float max, float *y, float *w, double *sum,
+               float *top);
 
 /* Element i of an activation array, and the reverse with the one rounding to the activation type.
  */

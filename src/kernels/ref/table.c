@@ -41,4 +41,5 @@ const struct kernels kernels_ref = {
     .attn_fold = ref_attn_fold,
     .argmax = ref_argmax,
     .logsumexp = ref_logsumexp,
+    .weigh = ref_weigh,
 };

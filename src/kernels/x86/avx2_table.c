@@ -42,4 +42,5 @@ const struct kernels kernels_avx2 = {
     .attn_fold = avx2_attn_fold,
     .argmax = avx2_argmax,
     .logsumexp = avx2_logsumexp,
+    .weigh = avx2_weigh,
 };

@@ -183,6 +183,14 @@ static inline v16 v16_keep_n(v16 x, int n, v16 other)
                  _mm256_blendv_ps(other.hi, x.hi, _mm256_castsi256_ps(hi))};
 }
 
+/* x where v > bound, else +0; NaN is above nothing. */
+static inline v16 v16_keep_above(v16 x, v16 v, float bound)
+{
+    const __m256 b = _mm256_set1_ps(bound);
+    return (v16){_mm256_and_ps(x.lo, _mm256_cmp_ps(v.lo, b, _CMP_GT_OQ)),
+                 _mm256_and_ps(x.hi, _mm256_cmp_ps(v.hi, b, _CMP_GT_OQ))};
+}
+
 static inline __m256 v16_scale8(__m256 p, __m256 t, float magic)
 {
     __m256i i =

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AVX-512: argmax and log-sum-exp. */
+/* AVX-512: operations on logits. */
 #include "kernels/x86/avx512_v16.h"
 
 #include "kernels/lanes/logits.h"
@@ -13,4 +13,10 @@ int avx512_argmax(const float *x, int n)
 void avx512_logsumexp(const float *x, int n, float *max, double *sum)
 {
     lanes_logsumexp(x, n, max, sum);
+}
+
+void avx512_weigh(const float *x, int n, float temperature, float max, float *y, float *w,
+                  double *sum, float *top)
+{
+    lanes_weigh(x, n, temperature, max, y, w, sum, top);
 }

@@ -157,6 +157,12 @@ static inline v16 v16_keep_n(v16 x, int n, v16 other)
     return _mm512_mask_blend_ps(v16_first(n), other, x);
 }
 
+/* x where v > bound, else +0; NaN is above nothing. */
+static inline v16 v16_keep_above(v16 x, v16 v, float bound)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(v, _mm512_set1_ps(bound), _CMP_GT_OQ), x);
+}
+
 /* p * 2^i for t = magic + i: the instruction rounds as the two steps of kernel_exp do. */
 static inline v16 v16_scale(v16 p, v16 t, float magic)
 {

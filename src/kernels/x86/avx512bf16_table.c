@@ -43,4 +43,5 @@ const struct kernels kernels_avx512bf16 = {
     .attn_fold = avx512_attn_fold,
     .argmax = avx512_argmax,
     .logsumexp = avx512_logsumexp,
+    .weigh = avx512_weigh,
 };

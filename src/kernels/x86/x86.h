@@ -58,6 +58,8 @@ void avx2_sums_few(float *c, size_t ldc, const void *a, size_t lda, const struct
                    int tile, int tile_end);
 int avx2_argmax(const float *x, int n);
 void avx2_logsumexp(const float *x, int n, float *max, double *sum);
+void avx2_weigh(const float *x, int n, float temperature, float max, float *y, float *w,
+                double *sum, float *top);
 void avx2_pack(void *dst, enum weight_format format, int n, int k, const void *src,
                enum dtype src_type, size_t stride_row, size_t stride_col, int tile0, int tile1,
                int tile_step, int tile_offset);
@@ -109,6 +111,8 @@ void avx512_quantize_f32(void *out, size_t ldo, const void *x, size_t ldx, int m
                          enum input_format f, int group, float fixed);
 int avx512_argmax(const float *x, int n);
 void avx512_logsumexp(const float *x, int n, float *max, double *sum);
+void avx512_weigh(const float *x, int n, float temperature, float max, float *y, float *w,
+                  double *sum, float *top);
 void avx512_pack(void *dst, enum weight_format format, int n, int k, const void *src,
                  enum dtype src_type, size_t stride_row, size_t stride_col, int tile0, int tile1,
                  int tile_step, int tile_offset);
