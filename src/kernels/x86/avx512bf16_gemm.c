@@ -13,6 +13,7 @@
 #define SHORT_PAIRS                                                                                \
     64 /* K block of few rows, where this block and the next must share the L1 cache */
 #define FEW_ROWS    36
+#define CODED_ROWS  96 /* of is_grouped() matrices */
 #define AHEAD_LINES 16 /* prefetch distance of the streaming loop, in lines of each stream */
 
 static __attribute__((noinline)) void micro_ahead4(int n_rows, const struct micro_args *s)
@@ -133,12 +134,19 @@ static int is_own(const struct weight *w, enum act_type t)
                                      : t == ACT_BF16 && w->order == NULL;
 }
 
+/* Whether many rows repay codes that are made bytes first: where those are read again, or zero points
+ * would cost every row a multiplication. */
+static int is_grouped(const struct weight *w)
+{
+    return w->input == INPUT_I8 && weight_groups(w) > 1 && (w->format == WEIGHT_I8 || w->has_zero);
+}
+
 static void any_panel(float *c, size_t ldc, const void *a, size_t lda, const struct weight *w,
                       int m, int tile, int n_tiles, const void *next)
 {
     if (w->format == WEIGHT_BF16) {
         panel(c, ldc, a, lda, w, m, tile, n_tiles, next);
-    } else if (is_coded(w)) {
+    } else if (is_coded(w) || (is_grouped(w) && m >= CODED_ROWS)) {
         avx512bf16_coded(c, ldc, a, lda, w, m, tile, n_tiles, next);
     } else if (w->input == INPUT_I8) {
         avx512bf16_sums(c, ldc, a, lda, w, m, tile, n_tiles, next);
