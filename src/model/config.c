@@ -146,6 +146,10 @@ static int check_architecture(const struct reader *r, struct model_config *c)
                            : NULL;
     const struct json *type = json_get(r->root, "model_type");
     const char *type_name = json_type(type) == JSON_STRING ? json_string(type, NULL) : NULL;
+    if (name == NULL && json_type(list) != JSON_NULL) {
+        return err_set(r->e, ERR_FORMAT, "%s: architectures must be a list that begins with a name",
+                       r->path);
+    }
     if (name == NULL && type_name == NULL) {
         return err_set(r->e, ERR_FORMAT, "%s: architectures and model_type are missing", r->path);
     }

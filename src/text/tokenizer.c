@@ -216,10 +216,17 @@ static const char *token_string(const struct json *v, size_t *n)
     return json_type(v) == JSON_STRING ? json_string(v, n) : NULL;
 }
 
-static int add_special(struct tokenizer *t, const struct json *v, const char *name, struct err *e)
+/* name: the field of an object, NULL for an item of a list. */
+static int add_special(struct tokenizer *t, const char *file, const struct json *v,
+                       const char *name, struct err *e)
 {
     size_t n = 0;
     const char *s = token_string(v, &n);
+    if (!s && json_type(v) != JSON_NULL) {
+        return err_set(e, ERR_FORMAT,
+                       "%s: %s is neither a token's text nor an object with a \"content\"", file,
+                       name ? name : "an item of the special tokens");
+    }
     if (!s || n == 0 || n > SPECIAL_BYTES_MAX || memchr(s, 0, n)) {
         return 0;
     }
@@ -261,13 +268,15 @@ static int add_decoder_entry(struct tokenizer *t, const char *file, const char *
     return r;
 }
 
-static int ends_with_token(const char *key, size_t n)
+/* Not add_bos_token and the like, which say yes or no. */
+static int names_token(const char *key, size_t n, const struct json *v)
 {
-    return n > 6 && !memcmp(key + n - 6, "_token", 6);
+    return n > 6 && !memcmp(key + n - 6, "_token", 6) && json_type(v) != JSON_BOOL;
 }
 
 /* A list or an object of special tokens. */
-static int add_special_list(struct tokenizer *t, const struct json *v, struct err *e)
+static int add_special_list(struct tokenizer *t, const char *file, const char *field,
+                            const struct json *v, struct err *e)
 {
     int r = 0;
     size_t it = 0, n;
@@ -275,29 +284,31 @@ static int add_special_list(struct tokenizer *t, const struct json *v, struct er
     const struct json *item;
     if (json_type(v) == JSON_ARRAY) {
         for (size_t i = 0; i < json_length(v) && !r; i++) {
-            r = add_special(t, json_at(v, i), NULL, e);
+            r = add_special(t, file, json_at(v, i), NULL, e);
         }
     } else if (json_type(v) == JSON_OBJECT) {
         while (!r && json_next(v, &it, &key, &n, &item)) {
-            r = add_special(t, item, key, e);
+            r = add_special(t, file, item, key, e);
         }
+    } else if (json_type(v) != JSON_NULL) {
+        r = err_set(e, ERR_FORMAT, "%s: %s is neither a list nor an object", file, field);
     }
     return r;
 }
 
 /* tokenizer_config.json and special_tokens_map.json name special tokens in the same way. */
-static int add_named(struct tokenizer *t, const struct json *doc, struct err *e)
+static int add_named(struct tokenizer *t, const char *file, const struct json *doc, struct err *e)
 {
     size_t it = 0, n;
     const char *key;
     const struct json *v;
     int r = 0;
     while (!r && json_next(doc, &it, &key, &n, &v)) {
-        if (ends_with_token(key, n)) {
-            r = add_special(t, v, key, e);
+        if (names_token(key, n, v)) {
+            r = add_special(t, file, v, key, e);
         } else if (!strcmp(key, "additional_special_tokens") ||
                    !strcmp(key, "extra_special_tokens")) {
-            r = add_special_list(t, v, e);
+            r = add_special_list(t, file, key, v, e);
         }
     }
     return r;
@@ -353,12 +364,15 @@ static int add_side_files(struct tokenizer *t, const char *dir, struct err *e)
     }
     size_t it = 0, n;
     const char *key;
-    const struct json *v;
-    while (!r && json_next(json_get(doc[1], "added_tokens_decoder"), &it, &key, &n, &v)) {
+    const struct json *v, *decoder = json_get(doc[1], "added_tokens_decoder");
+    if (!r && json_type(decoder) != JSON_OBJECT && json_type(decoder) != JSON_NULL) {
+        r = err_set(e, ERR_FORMAT, "%s: added_tokens_decoder is not an object", path[1].data);
+    }
+    while (!r && json_next(decoder, &it, &key, &n, &v)) {
         r = add_decoder_entry(t, path[1].data, key, v, e);
     }
     for (int i = 1; i < 3 && !r; i++) {
-        r = add_named(t, doc[i], e);
+        r = add_named(t, path[i].data, doc[i], e);
     }
     for (int i = 0; i < 3; i++) {
         json_free(doc[i]);

@@ -96,6 +96,8 @@ static void every_spelling_of_the_same_model_is_read(void **state)
     assert_true(c.rope_theta == 20000.0 && c.compression_ratio == 2.0);
     assert_int_equal(c.stored, DTYPE_F32);
     assert_int_equal(tie, 1);
+    c = read_ok("{\"architectures\":null,\"model_type\":\"ernie4_5\"," SIZES "}", &tie);
+    assert_string_equal(c.architecture, "Ernie4_5ForCausalLM");
     c = read_ok("{\"model_type\":\"ernie4_5\"," SIZES "}", &tie);
     assert_string_equal(c.architecture, "Ernie4_5ForCausalLM");
 }
@@ -109,6 +111,13 @@ static void what_is_not_supported_is_refused_by_name(void **state)
         ERR_UNSUPPORTED, "Ernie4_5_MoeForCausalLM", "Ernie4_5ForCausalLM, Ernie4_5_ForCausalLM");
     assert_refused("{\"architectures\":[\"LlamaForCausalLM\"]," SIZES "}", ERR_UNSUPPORTED,
                    "LlamaForCausalLM", "supported");
+    static const char *const lists[] = {"[]", "\"Ernie4_5ForCausalLM\"", "[7]", "{}"};
+    for (int i = 0; i < 4; i++) {
+        char text[600];
+        snprintf(text, sizeof text, "{\"architectures\":%s,\"model_type\":\"ernie4_5\"," SIZES "}",
+                 lists[i]);
+        assert_refused(text, ERR_FORMAT, "architectures", "a list that begins with a name");
+    }
     assert_refused(
         "{\"architectures\":[\"Ernie4_5ForCausalLM\"],\"model_type\":\"ernie4_5_vl\"," SIZES "}",
         ERR_UNSUPPORTED, "ernie4_5_vl", "supported");

@@ -328,7 +328,7 @@ static void a_missing_model_names_the_files(void **state)
     assert_non_null(strstr(e.text, "/nonexistent/dir: no such directory"));
 }
 
-static void contradicting_side_files_are_refused(void **state)
+static void broken_and_contradicting_side_files_are_refused(void **state)
 {
     (void)state;
     struct {
@@ -346,6 +346,12 @@ static void contradicting_side_files_are_refused(void **state)
         {NULL, "{\"added_tokens_decoder\":{\"300\":{\"content\":\"x\",\"single_word\":true}}}",
          "single_word"},
         {"{\"x\":300}", "{\"added_tokens_decoder\":{\"301\":{\"content\":\"x\"}}}", "expected 300"},
+        {NULL, "{\"added_tokens_decoder\":[\"x\"]}", "added_tokens_decoder is not an object"},
+        {NULL, "{\"eos_token\":2}", "tokenizer_config.json: eos_token is neither a token's text"},
+        {NULL, "{\"bos_token\":{\"text\":\"<s>\"}}", "bos_token is neither a token's text"},
+        {NULL, "{\"additional_special_tokens\":\"<s>\"}",
+         "additional_special_tokens is neither a list nor an object"},
+        {NULL, "{\"additional_special_tokens\":[\"<s>\",7]}", "an item of the special tokens"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct err e = {0};
@@ -485,7 +491,7 @@ int main(void)
         cmocka_unit_test(a_megabyte_of_anything_takes_no_quadratic_time),
         cmocka_unit_test(invalid_utf8_is_an_error_and_adds_no_ids),
         cmocka_unit_test(a_missing_model_names_the_files),
-        cmocka_unit_test(contradicting_side_files_are_refused),
+        cmocka_unit_test(broken_and_contradicting_side_files_are_refused),
         cmocka_unit_test(named_tokens_come_as_strings_or_objects),
         cmocka_unit_test(a_reserved_id_may_be_renamed),
         cmocka_unit_test(decoding_keeps_spaces_and_names_specials),
