@@ -15,6 +15,7 @@
  * and gram_finish takes it out of the grammar. */
 #include "text/gram_schema.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,8 +175,8 @@ static int type_of_value(const struct json *v)
 static int is_allowed(struct schema *c, const struct view *v, int types, const struct json *value)
 {
     int t = type_of_value(value);
-    int whole = (types & T_INTEGER) && t == T_NUMBER &&
-                json_double(value) == (double)(int64_t)json_double(value);
+    int whole =
+        (types & T_INTEGER) && t == T_NUMBER && json_double(value) == trunc(json_double(value));
     int ok = (t & types) != 0 || whole;
     for (int i = 0; i < v->n && ok > 0; i++) {
         ok = gram_schema_accepts(c, v->schema[i], value);

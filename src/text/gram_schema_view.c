@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -279,7 +280,7 @@ int gram_schema_count(struct schema *c, const struct view *v, const char *keywor
             continue;
         }
         double d = json_is_number(value) ? json_double(value) : -1;
-        if (!(d >= 0) || d != (double)(int64_t)d) {
+        if (!(d >= 0) || d != trunc(d)) {
             gram_fail(c->g, ERR_INVALID, "JSON schema: %s must be a whole number, 0 or more",
                       keyword);
             return absent;
