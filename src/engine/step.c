@@ -717,9 +717,14 @@ static int accept(struct engine *en, struct seq *q, const struct seq *parent, ui
     if (impossible == SAMPLER_NO_NUMBERS) {
         step_end_with(en, q, FINISH_ERROR, ev, STEP_NO_NUMBERS);
     } else if (impossible) {
-        int complete = grammar_can_stop(q->group->req->grammar, q->grammar_config);
+        struct grammar *g = q->group->req->grammar;
+        int complete = grammar_can_stop(g, q->grammar_config);
         step_end_with(en, q, complete ? FINISH_STOP : FINISH_ERROR, ev,
-                      complete ? NULL : "no token can continue the structured output");
+                      complete ? NULL
+                      : grammar_is_ambiguous(g)
+                          ? "the structured output is too ambiguous: it could "
+                            "go on in too many ways"
+                          : "no token can continue the structured output");
     } else if (!q->last_event || q->group->prompt_failed) {
         step_end_with(en, q, FINISH_ERROR, ev, "out of memory");
     } else if (reason != FINISH_NONE) {

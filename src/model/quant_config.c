@@ -180,7 +180,7 @@ static int is_plain_regex(const char *s)
     for (const char *p = s; (p = strchr(p, '+')) != NULL; p++) {
         n_copies += p > s && strchr("+*?)", p[-1]) != NULL;
     }
-    return n_copies <= 4;
+    return n_copies <= 4; /* sixteen copies of what is at most 512 bytes */
 }
 
 static int read_patterns(const struct reader *r, const struct json *o, const char *field,

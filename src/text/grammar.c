@@ -578,6 +578,14 @@ int grammar_is_spent(struct grammar *g)
     return atomic_load(&g->spent);
 }
 
+int grammar_is_ambiguous(struct grammar *g)
+{
+    pthread_mutex_lock(&g->lock);
+    int yes = g->overflowed;
+    pthread_mutex_unlock(&g->lock);
+    return yes;
+}
+
 /* ---- the rest of the interface ---- */
 
 int grammar_start(struct grammar *g)

@@ -59,5 +59,8 @@ void grammar_prepare(struct grammar *g, int config);
 /* 1 when the grammar's caches are full: those who use it may soon fail, new ones should compile it
  * again. */
 int grammar_is_spent(struct grammar *g);
+/* 1 when the output could have gone on in more ways than the limits at some position: such a
+ * position counts as dead, and a mask may have a token that leads to it. */
+int grammar_is_ambiguous(struct grammar *g);
 
 #endif

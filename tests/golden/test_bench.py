@@ -309,31 +309,19 @@ def test_counters_of_speculation_are_believed_as_far_as_they_can_be(tmp_path, pa
     assert doc.get("spec_decode_num_drafts") == drafts
 
 
-class Half(http.server.BaseHTTPRequestHandler):
+class Half(Metrics):
     """A server that ends the answers of the first `quick` requests and keeps the others open."""
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, *a):
-        pass
-
-    def reply(self, body):
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
     def do_GET(self):
-        if self.path == "/v1/models":
-            return self.reply(b'{"data": [{"id": "m", "root": "/nowhere/m"}]}')
-        return self.reply(b"")
+        self.answer(b'{"data": [{"id": "m", "root": "/nowhere/m"}]}' if self.path == "/v1/models" else b"")
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/tokenize":
-            return self.reply(json.dumps({"tokens": [300] * max(1, len(body["prompt"].split()))}).encode())
+            return self.answer(json.dumps({"tokens": [300] * max(1, len(body["prompt"].split()))}).encode())
         if self.path == "/detokenize":
-            return self.reply(json.dumps({"prompt": " a" * len(body["tokens"])}).encode())
+            return self.answer(json.dumps({"prompt": " a" * len(body["tokens"])}).encode())
         s = self.server
         with s.lock:
             s.n += 1

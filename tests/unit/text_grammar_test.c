@@ -611,6 +611,22 @@ static void is_bounded(enum grammar_kind kind, const char *name, struct buf *tex
     buf_clear(text);
 }
 
+static void a_position_with_too_many_ways_on_is_dead_and_told_apart(void **state)
+{
+    (void)state;
+    struct grammar *g = compile(GRAMMAR_REGEX, "(.\x13.**.*a)*{1074}4}");
+    int config = grammar_step_bytes(g, grammar_start(g), "x\x13", 2);
+    assert_true(config >= 0);
+    assert_int_equal(grammar_is_ambiguous(g), 0);
+    assert_int_equal(grammar_step_bytes(g, config, " again", 6), -1);
+    assert_int_equal(grammar_is_ambiguous(g), 1);
+    grammar_unref(g);
+    g = compile(GRAMMAR_REGEX, "ab");
+    assert_int_equal(grammar_step_bytes(g, grammar_start(g), "x", 1), -1);
+    assert_int_equal(grammar_is_ambiguous(g), 0);
+    grammar_unref(g);
+}
+
 static void hostile_regexes_end_soon(void **state)
 {
     (void)state;
@@ -790,6 +806,7 @@ int main(void)
         cmocka_unit_test(masks_equal_a_walk_of_every_token),
         cmocka_unit_test(masks_equal_a_walk_of_every_token_of_ernie),
         cmocka_unit_test(special_tokens_are_never_allowed),
+        cmocka_unit_test(a_position_with_too_many_ways_on_is_dead_and_told_apart),
         cmocka_unit_test(hostile_regexes_end_soon),
         cmocka_unit_test(hostile_schemas_end_soon),
         cmocka_unit_test(hostile_ebnf_ends_soon),

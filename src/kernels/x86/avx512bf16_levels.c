@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Few int8 rows by codes of 6 and 4 bits with scales in two levels (GGUF's K-quants), decoded in
  * registers: the pace of DRAM, where avx512bf16_coded.c, made for more rows, writes bytes and reads
- * them again. Scales in front of every 512 columns make one stream of a tile (kernels.h). Four quarters of the tiles side by side, sums exact in int32, and the chains of up to
- * three rows in registers over a whole tile, as in avx512bf16_sums.c. */
+ * them again. Scales in front of every 512 columns make one stream of a tile (kernels.h). Four
+ * quarters of the tiles side by side, sums exact in int32, and the chains of up to three rows in
+ * registers over a whole tile, as in avx512bf16_sums.c. */
 #include "kernels/x86/avx512_v16.h"
 
 #include "kernels/fused.h"
@@ -64,8 +65,8 @@ static inline __attribute__((always_inline)) void micro(const int n_rows,
         OFFSET(o2, y2)                                                                             \
         OFFSET(o3, y3)                                                                             \
     }
-    size_t at = 0,
-           ahead = AHEAD_BYTES; /* column of the rows; how far off the next line to fetch is */
+    size_t at = 0;              /* column of the rows */
+    size_t ahead = AHEAD_BYTES; /* how far off the next line to fetch is */
     for (int group = 0, k = 0, left = 0; k < k_end; group++, left--, sums += 4, scales += 4) {
         const int end = k_end - k < q.group ? k_end : k + q.group;
         const size_t place = weight_group_in_section(&q.at, group) * TILE_N;
